@@ -1,0 +1,163 @@
+"""Canonical Polyadic format: W = sum_r c_r a_r^(1) o ... o a_r^(N), in the order of no column."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from polyadic.kernels.adam import Parameters
+from polyadic.kernels.cp import GUARD, contract
+from polyadic.kernels.penalties import order_penalty
+from polyadic.kernels.simd import padded
+from polyadic.local import LocalFeatures, stack_height
+
+_CHUNK = 4096  # rows a thread takes at a time; fixed, so that results do not depend on n_jobs
+
+
+@dataclass(frozen=True)
+class CPCores:
+    """The parameters of a CP predictor with an optional additive part.
+
+    f(x)_l = b_l + sum_n phi_n' V^(n)_l + sum_r C_rl prod_n phi_n' a_r^(n)
+
+    Attributes
+    ----------
+    factors : list of (d_n, R)
+    weights : (R, L)
+        The output matrix C. The paper's predictor has ones, or L blocks of ones.
+    intercept : (L,)
+    additive : list of (d_n, L), or None
+        The additive part V, where there is one.
+    """
+
+    factors: list[np.ndarray]
+    weights: np.ndarray
+    intercept: np.ndarray
+    additive: list[np.ndarray] | None = None
+
+    @property
+    def dims(self) -> np.ndarray:
+        """Number of basis elements of each column, (N,)."""
+        return np.array([len(a) for a in self.factors])
+
+    @property
+    def rank(self) -> int:
+        """Number of rank-one terms R."""
+        return len(self.weights)
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs L."""
+        return len(self.intercept)
+
+    def rescale(self, center: np.ndarray, scale: np.ndarray) -> CPCores:
+        """Return the cores of center + scale * f(x), both (L,)."""
+        additive = None if self.additive is None else [v * scale for v in self.additive]
+        return replace(
+            self,
+            weights=self.weights * scale,
+            intercept=center + scale * self.intercept,
+            additive=additive,
+        )
+
+    def pack(self, dtype: type = np.float32) -> Parameters:
+        """Stack the factors into the arrays of the fused engine."""
+        dims, width = self.dims, padded(self.rank)
+        height = stack_height(dims)
+        table = np.zeros((height, width), dtype)
+        table[GUARD:-GUARD, : self.rank] = np.concatenate(self.factors)
+        weights = np.zeros((self.n_outputs, width), dtype)
+        weights[:, : self.rank] = self.weights.T
+        additive = np.zeros((0, self.n_outputs), dtype)
+        if self.additive is not None:
+            additive = np.zeros((height, self.n_outputs), dtype)
+            additive[GUARD:-GUARD] = np.concatenate(self.additive)
+        return Parameters(table.ravel(), weights.ravel(), additive.ravel())
+
+    def unpack(self, parameters: Parameters) -> CPCores:
+        """Return cores of the same shape with the values of `parameters`."""
+        width, ends = padded(self.rank), np.cumsum(self.dims)[:-1]
+        table = parameters.table.reshape(-1, width)[GUARD:-GUARD, : self.rank]
+        weights = parameters.weights.reshape(self.n_outputs, width)[:, : self.rank].T
+        additive = None
+        if self.additive is not None:
+            flat = parameters.additive.reshape(-1, self.n_outputs)[GUARD:-GUARD]
+            additive = [a.copy() for a in np.split(flat, ends)]
+        factors = [a.copy() for a in np.split(table, ends)]
+        return replace(self, factors=factors, weights=weights.copy(), additive=additive)
+
+    @cached_property
+    def packed(self) -> Parameters:
+        """The arrays of the fused engine, kept for prediction."""
+        return self.pack()
+
+    def contract(self, local: LocalFeatures, n_jobs: int = 1) -> np.ndarray:
+        """Return raw : (n, L), by the paper's Algorithm 1."""
+        return run(self.packed, self.intercept, local, n_jobs)
+
+    def order_norm(self, emphasis: list[np.ndarray]) -> float:
+        """Return <B*W, B*W> by the paper's Algorithm 3; `emphasis` is b^(n) for every column."""
+        return self.order_gradient(emphasis)[0]
+
+    def order_gradient(self, emphasis: list[np.ndarray]) -> tuple[float, CPCores]:
+        """Return <B*W, B*W> and its gradient, in the shape of the cores, in double precision."""
+        parameters = self.pack(np.float64)
+        first = GUARD + np.concatenate(([0], np.cumsum(self.dims)[:-1]))
+        b = np.concatenate([np.zeros(GUARD), *emphasis, np.zeros(GUARD)])
+        work = np.empty((2 * len(first) + 2, padded(self.rank) ** 2))
+        slope = Parameters(*(np.zeros_like(p) for p in parameters))
+        value = order_penalty(
+            parameters.table,
+            parameters.weights,
+            self.n_outputs,
+            first,
+            self.dims,
+            b,
+            1.0,
+            work,
+            slope.table,
+            slope.weights,
+        )
+        gradient = self.unpack(slope)
+        return float(value), replace(gradient, intercept=np.zeros_like(self.intercept))
+
+    def to_dense(self) -> np.ndarray:
+        """Return the whole weight tensor, (d_1, ..., d_N, L); for tiny tensors only."""
+        dense = np.asarray(self.weights, dtype=np.float64)  # (R, L)
+        for factor in reversed(self.factors):
+            dense = np.einsum("ir,r...->ri...", factor, dense)
+        return dense.sum(axis=0)
+
+    def __getstate__(self) -> dict:
+        return {k: v for k, v in self.__dict__.items() if k != "packed"}
+
+
+def run(
+    parameters: Parameters, intercept: np.ndarray, local: LocalFeatures, n_jobs: int = 1
+) -> np.ndarray:
+    """Contract packed parameters with the rows of `local`, in chunks side by side."""
+    out = np.empty((len(local), len(intercept)))
+
+    def work(start: int) -> None:
+        rows = np.arange(start, min(start + _CHUNK, len(local)))
+        contract(
+            *parameters,
+            np.asarray(intercept, dtype=np.float64),
+            local.layout,
+            local.index.ravel(),
+            local.value.ravel(),
+            rows,
+            out[start : start + _CHUNK],
+        )
+
+    starts = range(0, len(local), _CHUNK)
+    if n_jobs == 1 or len(starts) <= 1:
+        for start in starts:
+            work(start)
+    else:
+        with ThreadPoolExecutor(n_jobs) as pool:
+            list(pool.map(work, starts))
+    return out

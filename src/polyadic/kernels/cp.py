@@ -1,0 +1,269 @@
+"""Contract a CP weight tensor with the local features of rows: the paper's Algorithms 1 and 2.
+
+Shapes (D table rows in all, W the rank padded to a multiple of LANES):
+    table    : (D * W,)  the cores one below the other, with two guard rows at either end
+    weights  : (L, W)    the output matrix C, transposed, zero in the padding
+    additive : (D * L,)  the additive part, or empty
+    index    : (n * S,)  row of the table each slot points to
+    value    : (n * S,)  what that row is multiplied with
+
+The functions here take a block of rows, order[begin:end], at a time: few enough for their factors
+to stay in the cache, and enough to make the price of a call small against the work in it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from polyadic.kernels.jit import jit
+from polyadic.kernels.simd import (
+    LANES,
+    fill,
+    flush_denormals,
+    load,
+    restore_denormals,
+    store,
+    total,
+)
+
+GUARD = 2  # a roughness band reaches two rows up and down; guard rows keep it inside the table
+_ZERO, _ONE = np.float32(0), np.float32(1)
+
+
+class Layout(NamedTuple):
+    """Where each column finds its slots and its rows of the table."""
+
+    slots: np.ndarray  # (N + 1,) column n owns slots[n] : slots[n + 1]
+    first: np.ndarray  # (N,) the table row of its element 0
+    constant: np.ndarray  # (N,) whether element 0 is 1 for every row, and implied
+    dense: np.ndarray  # (N,) whether every other element is a slot, in order
+
+
+@jit
+def block_size(n_columns, width):
+    """Return how many rows to take at a time: about 32 kB of factors."""
+    return max(1, min(16, 8192 // (n_columns * width)))
+
+
+@jit
+def forward(
+    table, width, slots, first, constant, dense, index, value, order, begin, end, factors, prefix
+):
+    """Write the factors m_n = phi(x_n)' A^(n) of the rows and their prefix products.
+
+    factors : (rows * N * W,); prefix : (rows * (N + 1) * W,).
+    """
+    n_columns = first.shape[0]
+    for n in range(n_columns):
+        if dense[n]:
+            _dense_factors(
+                table, width, slots, first, constant, n, value, order, begin, end, factors
+            )
+    for p in range(end - begin):
+        row = order[begin + p] * slots[-1]
+        at, to = p * n_columns * width, p * (n_columns + 1) * width
+        for r in range(to, to + width, LANES):
+            store(prefix, r, fill(table, _ONE))
+        for n in range(n_columns):
+            base, one = first[n] * width, fill(table, np.float32(constant[n]))
+            left, right = row + slots[n], row + slots[n + 1]
+            if dense[n]:
+                pass
+            elif right - left == 2:
+                a, b = np.intp(index[left]) * width, np.intp(index[left + 1]) * width
+                va, vb = fill(table, value[left]), fill(table, value[left + 1])
+                for r in range(0, width, LANES):
+                    m = va * load(table, a + r) + vb * load(table, b + r)
+                    store(factors, at + r, m + one * load(table, base + r))
+            else:
+                for r in range(0, width, LANES):
+                    m = one * load(table, base + r)
+                    for s in range(left, right):
+                        m = m + fill(table, value[s]) * load(table, np.intp(index[s]) * width + r)
+                    store(factors, at + r, m)
+            for r in range(0, width, LANES):
+                store(prefix, to + width + r, load(prefix, to + r) * load(factors, at + r))
+            at += width
+            to += width
+
+
+@jit
+def _dense_factors(table, width, slots, first, constant, n, value, order, begin, end, factors):
+    """Write the factors of a column whose slots are all of its elements, four rows at a time."""
+    rows, n_columns, n_own = end - begin, first.shape[0], slots[n + 1] - slots[n]
+    base, one = first[n] * width, fill(table, np.float32(constant[n]))
+    core = base + constant[n] * width
+    for p in range(0, rows, 4):
+        # A block that is not a multiple of four does its last row again: the same result twice.
+        p1, p2, p3 = min(p + 1, rows - 1), min(p + 2, rows - 1), min(p + 3, rows - 1)
+        v0 = order[begin + p] * slots[-1] + slots[n]
+        v1 = order[begin + p1] * slots[-1] + slots[n]
+        v2 = order[begin + p2] * slots[-1] + slots[n]
+        v3 = order[begin + p3] * slots[-1] + slots[n]
+        for r in range(0, width, LANES):
+            m0 = m1 = m2 = m3 = one * load(table, base + r)
+            for s in range(n_own):
+                a = load(table, core + s * width + r)
+                m0 = m0 + fill(table, value[v0 + s]) * a
+                m1 = m1 + fill(table, value[v1 + s]) * a
+                m2 = m2 + fill(table, value[v2 + s]) * a
+                m3 = m3 + fill(table, value[v3 + s]) * a
+            store(factors, (p3 * n_columns + n) * width + r, m3)
+            store(factors, (p2 * n_columns + n) * width + r, m2)
+            store(factors, (p1 * n_columns + n) * width + r, m1)
+            store(factors, (p * n_columns + n) * width + r, m0)
+
+
+@jit
+def backward(
+    table,
+    width,
+    slots,
+    first,
+    constant,
+    dense,
+    index,
+    value,
+    order,
+    begin,
+    end,
+    factors,
+    prefix,
+    suffix,
+    gradient,
+    touched,
+    mark,
+    count,
+):
+    """Add the gradients of the rows to `gradient` : (D * W,), given d loss / d product in `suffix`.
+
+    suffix : (rows * W,). Prefix times suffix products, never the full product over one factor:
+    factors may be zero. Rows of the table that are met for the first time in this batch, in local
+    columns, are added to `touched`. `factors` and `suffix` are used up.
+    """
+    n_columns = first.shape[0]
+    for p in range(end - begin):
+        row = order[begin + p] * slots[-1]
+        for n in range(n_columns - 1, -1, -1):
+            at, to = (p * n_columns + n) * width, (p * (n_columns + 1) + n) * width
+            base = first[n] * width
+            for r in range(0, width, LANES):
+                behind = load(suffix, p * width + r)
+                slope = load(prefix, to + r) * behind
+                store(suffix, p * width + r, behind * load(factors, at + r))
+                store(factors, at + r, slope)
+                if constant[n]:
+                    store(gradient, base + r, load(gradient, base + r) + slope)
+            if dense[n]:
+                continue
+            for s in range(row + slots[n], row + slots[n + 1]):
+                k = np.intp(index[s])
+                if mark[k] == 0:
+                    mark[k] = 1
+                    touched[count] = k
+                    count += 1
+                k *= width
+                v = fill(table, value[s])
+                for r in range(0, width, LANES):
+                    store(gradient, k + r, load(gradient, k + r) + v * load(factors, at + r))
+    for n in range(n_columns):
+        if dense[n]:
+            core = (first[n] + constant[n]) * width
+            _dense_backward(
+                table, width, slots, n, n_columns, core, value, order, begin, end, factors, gradient
+            )
+    return count
+
+
+@jit
+def _dense_backward(
+    table, width, slots, n, n_columns, core, value, order, begin, end, slopes, gradient
+):
+    """Add the gradient of a dense column's core, four rows at a time."""
+    rows, n_own = end - begin, slots[n + 1] - slots[n]
+    for p in range(0, rows, 4):
+        # Rows past the end take part with a slope of zero.
+        p1, p2, p3 = min(p + 1, rows - 1), min(p + 2, rows - 1), min(p + 3, rows - 1)
+        v0 = order[begin + p] * slots[-1] + slots[n]
+        v1 = order[begin + p1] * slots[-1] + slots[n]
+        v2 = order[begin + p2] * slots[-1] + slots[n]
+        v3 = order[begin + p3] * slots[-1] + slots[n]
+        on1 = fill(table, np.float32(p + 1 < rows))
+        on2 = fill(table, np.float32(p + 2 < rows))
+        on3 = fill(table, np.float32(p + 3 < rows))
+        for r in range(0, width, LANES):
+            d0 = load(slopes, (p * n_columns + n) * width + r)
+            d1 = on1 * load(slopes, (p1 * n_columns + n) * width + r)
+            d2 = on2 * load(slopes, (p2 * n_columns + n) * width + r)
+            d3 = on3 * load(slopes, (p3 * n_columns + n) * width + r)
+            for s in range(n_own):
+                at = core + s * width + r
+                g = load(gradient, at) + fill(table, value[v0 + s]) * d0
+                g = g + fill(table, value[v1 + s]) * d1 + fill(table, value[v2 + s]) * d2
+                store(gradient, at, g + fill(table, value[v3 + s]) * d3)
+
+
+@jit
+def read_out(weights, intercept, prefix, n_columns, raw):
+    """Write C' p plus the intercept, p the full product : raw (rows, L)."""
+    n_outputs = raw.shape[1]
+    width = weights.shape[0] // n_outputs
+    for p in range(raw.shape[0]):
+        last = (p * (n_columns + 1) + n_columns) * width
+        for k in range(n_outputs):
+            out = fill(weights, _ZERO)
+            for r in range(0, width, LANES):
+                out = out + load(weights, k * width + r) * load(prefix, last + r)
+            # In double where raw is: an intercept may dwarf the rest.
+            raw[p, k] = intercept[k] + total(out)
+
+
+@jit
+def add_additive(additive, slots, first, constant, index, value, order, begin, end, raw):
+    """Add the additive part of the rows to raw : (rows, L)."""
+    n_outputs = raw.shape[1]
+    for p in range(end - begin):
+        row = order[begin + p] * slots[-1]
+        for n in range(first.shape[0]):
+            for k in range(n_outputs):
+                if constant[n]:
+                    raw[p, k] += additive[first[n] * n_outputs + k]
+                for s in range(row + slots[n], row + slots[n + 1]):
+                    raw[p, k] += value[s] * additive[np.intp(index[s]) * n_outputs + k]
+
+
+@jit
+def contract(table, weights, additive, intercept, layout, index, value, order, out):
+    """Write the raw predictions of the rows in `order`, out : (rows, L) float64."""
+    slots, first, constant = layout.slots, layout.first, layout.constant
+    n_columns, width = first.shape[0], weights.shape[0] // out.shape[1]
+    block = block_size(n_columns, width)
+    factors = np.empty(block * n_columns * width, table.dtype)
+    prefix = np.empty(block * (n_columns + 1) * width, table.dtype)
+    normal = flush_denormals()
+    for begin in range(0, order.shape[0], block):
+        end = min(begin + block, order.shape[0])
+        forward(
+            table,
+            width,
+            slots,
+            first,
+            constant,
+            layout.dense,
+            index,
+            value,
+            order,
+            begin,
+            end,
+            factors,
+            prefix,
+        )
+        raw = out[begin:end]
+        read_out(weights, intercept, prefix, n_columns, raw)
+        if additive.shape[0] > 0:
+            add_additive(
+                additive, slots, first, constant, index, value, order, begin, end, raw
+            )
+    restore_denormals(normal)

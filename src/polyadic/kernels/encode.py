@@ -1,0 +1,151 @@
+"""Compile the basis functions of the maps, one row at a time.
+
+Shapes: x, z, u : (n,) float64; index : (n, s) int32; value : (n, s) float32 or float64. Every
+function fills `index` or `value` in place. NaN stands for a missing number and encodes to zeros.
+Arithmetic is float64 throughout and is rounded once, on storing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+TINY = 1e-37  # just above the subnormal numbers of float32, which are slow and say nothing
+
+
+@njit(cache=True, nogil=True)
+def hats(x, knots, index, value):
+    """Write the two hats around x, element 1 + k for knot k; knots : (K,) ascending."""
+    last = len(knots) - 1
+    for i in range(len(x)):
+        xi = x[i]
+        if np.isnan(xi):
+            index[i, 0] = index[i, 1] = 0
+            value[i, 0] = value[i, 1] = 0.0
+            continue
+        lower = 0
+        size = last
+        while size > 1:  # no early exit: on random data its branch would be mispredicted
+            half = size >> 1
+            lower += half * (knots[lower + half] <= xi)
+            size -= half
+        upper = min(lower + 1, last)
+        left, right = knots[lower], knots[upper]
+        if xi <= left:
+            t = 0.0
+        elif xi >= right:
+            t = 1.0 if upper > lower else 0.0
+        elif np.isinf(right - left):  # knots at both ends of the float range
+            t = (0.5 * xi - 0.5 * left) / (0.5 * right - 0.5 * left)
+        else:
+            t = (xi - left) / (right - left)
+        index[i, 0] = 1 + lower
+        index[i, 1] = 1 + upper
+        value[i, 0] = 1.0 - t
+        value[i, 1] = t
+
+
+@njit(cache=True, nogil=True)
+def bsplines(u, knots, degree, index, value):
+    """Write the degree + 1 B-splines that are non-zero at u, element 1 + k for spline k.
+
+    knots : the clamped knot vector, each end repeated degree + 1 times and every inner knot once.
+    """
+    left = np.empty(degree + 1)
+    right = np.empty(degree + 1)
+    basis = np.empty(degree + 1)
+    for i in range(len(u)):
+        ui = u[i]
+        if np.isnan(ui):
+            index[i, :] = 0
+            value[i, :] = 0.0
+            continue
+        span = degree
+        size = len(knots) - 2 * degree - 1
+        while size > 1:
+            half = size >> 1
+            span += half * (knots[span + half] <= ui)
+            size -= half
+        basis[0] = 1.0
+        for j in range(1, degree + 1):  # the Cox-de Boor triangle, one degree a round
+            left[j] = ui - knots[span + 1 - j]
+            right[j] = knots[span + j] - ui
+            carried = 0.0
+            for r in range(j):
+                part = basis[r] / (right[r + 1] + left[j - r])
+                basis[r] = carried + right[r + 1] * part
+                carried = left[j - r] * part
+            basis[j] = carried
+        for j in range(degree + 1):
+            index[i, j] = 1 + span - degree + j
+            value[i, j] = basis[j]
+
+
+@njit(cache=True, nogil=True)
+def powers(z, value):
+    """Write z, z^2, ..., one power a slot."""
+    for i in range(len(z)):
+        zi = 0.0 if np.isnan(z[i]) else z[i]
+        power = 1.0
+        for k in range(value.shape[1]):
+            power *= zi
+            value[i, k] = power
+
+
+@njit(cache=True, nogil=True)
+def unit_powers(z, value):
+    """Write 1, z, z^2, ... divided by their Euclidean norm; z may be infinite.
+
+    Beyond |z| = 1 the vector is divided by its largest power first, z^(d-1), so that it is made of
+    powers of 1/z, from the last element down. Nothing overflows at any z.
+    """
+    d = value.shape[1]
+    for i in range(len(z)):
+        zi = 0.0 if np.isnan(z[i]) else z[i]
+        outside = abs(zi) > 1.0
+        ratio = 1.0 / zi if outside else zi
+        square = ratio * ratio
+        total = term = 1.0
+        for _ in range(1, d):
+            term *= square
+            if term < 1e-17:  # nothing left to add to a sum of at least one
+                break
+            total += term
+        power = 1.0 / np.sqrt(total)
+        if outside and zi < 0.0 and d % 2 == 0:
+            power = -power  # the sign of z^(d-1), which was divided out
+        for k in range(d):
+            value[i, d - 1 - k if outside else k] = power
+            power *= ratio
+            if abs(power) < TINY:
+                power = 0.0
+
+
+@njit(cache=True, nogil=True)
+def chebyshev(u, value):
+    """Write T_1(u), T_2(u), ..., with |u| <= 1, by T_{k+1} = 2 u T_k - T_{k-1}."""
+    for i in range(len(u)):
+        ui = u[i]
+        if np.isnan(ui):
+            value[i, :] = 0.0
+            continue
+        before, now = 1.0, ui
+        for k in range(value.shape[1]):
+            value[i, k] = now
+            before, now = now, 2.0 * ui * now - before
+
+
+@njit(cache=True, nogil=True)
+def harmonics(u, value):
+    """Write cos(pi u), sin(pi u), cos(2 pi u), sin(2 pi u), ..., turning by pi u each time."""
+    for i in range(len(u)):
+        ui = u[i]
+        if np.isnan(ui):
+            value[i, :] = 0.0
+            continue
+        cosine, sine = np.cos(np.pi * ui), np.sin(np.pi * ui)
+        c, s = cosine, sine
+        for k in range(value.shape[1] // 2):
+            value[i, 2 * k] = c
+            value[i, 2 * k + 1] = s
+            c, s = c * cosine - s * sine, s * cosine + c * sine

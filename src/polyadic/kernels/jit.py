@@ -1,0 +1,17 @@
+"""The one set of compiler flags that all kernels share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit
+
+# Sums may be reordered and fused, which vectorisation needs. NaN and infinity keep their meaning:
+# they are how divergence is seen.
+FAST = {"reassoc", "contract", "arcp", "nsz", "afn"}
+
+
+def jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile for this CPU, without the GIL, cached on disk."""
+    return njit(fastmath=FAST, nogil=True, cache=True, error_model="numpy")(function)

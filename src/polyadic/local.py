@@ -1,0 +1,96 @@
+"""LocalFeatures: the slots of every column of a table, in one pair of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polyadic.kernels.cp import GUARD, Layout
+
+if TYPE_CHECKING:
+    from polyadic.maps.base import FeatureMap
+
+
+@dataclass(frozen=True)
+class LocalFeatures:
+    """The local features phi_n(x_n) of n rows, non-zeros only.
+
+    Attributes
+    ----------
+    index : (n, S) int32
+        Row of the stacked cores that each slot points to. The stack has two guard rows in front.
+    value : (n, S) float32
+        What that row is multiplied with.
+    layout : Layout
+        Which slots and which rows of the stack belong to which column.
+    dims : (N,)
+        Number of basis elements d_n of each column.
+    """
+
+    index: np.ndarray
+    value: np.ndarray
+    layout: Layout
+    dims: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def take(self, rows: np.ndarray) -> LocalFeatures:
+        """Return the features of these rows."""
+        return LocalFeatures(self.index[rows], self.value[rows], self.layout, self.dims)
+
+    def counts(self) -> np.ndarray:
+        """Return how many rows touch each row of the stack, (D,)."""
+        n_stack = stack_height(self.dims)
+        out = np.bincount(self.index[self.value != 0].ravel(), minlength=n_stack)
+        out[always_touched(self.layout, self.dims)] = len(self)
+        return out
+
+
+def stack_height(dims: np.ndarray) -> int:
+    """Return the number of rows D of the stacked cores, guard rows included."""
+    return int(np.sum(dims)) + 2 * GUARD
+
+
+def always_touched(layout: Layout, dims: np.ndarray) -> np.ndarray:
+    """Return the rows of the stack that every row of the table touches."""
+    rows = [
+        np.arange(first, first + dim) if dense else np.arange(first, first + constant)
+        for first, dim, constant, dense in zip(layout.first, dims, layout.constant, layout.dense)
+    ]
+    return np.concatenate(rows).astype(np.intp)
+
+
+def plan(maps: Sequence[FeatureMap], n_slots: Sequence[int]) -> tuple[Layout, np.ndarray]:
+    """Lay out the cores of fitted maps one below the other."""
+    dims = np.array([m.dim for m in maps], dtype=np.int64)
+    constant = np.array([m.constant for m in maps], dtype=np.bool_)
+    slots = np.concatenate(([0], np.cumsum(n_slots))).astype(np.int64)
+    first = GUARD + np.concatenate(([0], np.cumsum(dims)[:-1])).astype(np.int64)
+    dense = np.diff(slots) == dims - constant
+    return Layout(slots, first, constant, dense), dims
+
+
+def encode(maps: Sequence[FeatureMap], columns: Sequence[np.ndarray]) -> LocalFeatures:
+    """Send each coded column through its map.
+
+    >>> import numpy as np
+    >>> from polyadic.maps import Polynomial
+    >>> maps = [Polynomial(3).fit(np.arange(4.0)), Polynomial(2).fit(np.arange(4.0))]
+    >>> local = encode(maps, [np.arange(4.0), np.arange(4.0)])
+    >>> local.value.shape, local.dims.tolist()
+    ((4, 3), [3, 2])
+    """
+    coded = [m.encode(x) for m, x in zip(maps, columns)]
+    layout, dims = plan(maps, [index.shape[1] for index, _ in coded])
+    n_rows = len(columns[0])
+    index = np.empty((n_rows, layout.slots[-1]), dtype=np.int32)
+    value = np.empty((n_rows, layout.slots[-1]), dtype=np.float32)
+    for n, (i, v) in enumerate(coded):
+        own = slice(layout.slots[n], layout.slots[n + 1])
+        np.add(i, layout.first[n], out=index[:, own], casting="unsafe")
+        value[:, own] = v
+    return LocalFeatures(index, value, layout, dims)

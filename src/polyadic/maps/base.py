@@ -1,0 +1,161 @@
+"""What every local feature map has in common."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.exceptions import NotFittedError
+
+BAND = 5  # a roughness matrix has two diagonals on either side of the main one
+
+
+class FeatureMap(ABC):
+    """Map phi_n of one column to `dim` numbers, most of them zero for the local families.
+
+    A map is a small object with plain constructor parameters, like a scikit-learn transformer for
+    one column. Subclass it, give the constructor parameters the names of the attributes they are
+    stored under, and write `fit`, `encode`, `dim` and `degrees`.
+
+    Numeric maps see float64 with NaN for a missing number; categorical maps see int64 codes with
+    -1 for a missing or unseen category.
+
+    Where `constant` is true, element 0 is 1 for every row: it is *implied*, and `encode` leaves it
+    out. A missing value then encodes to zeros only, that is, to the constant element alone. A map
+    without a constant encodes a missing value as element 0 with value 1.
+    """
+
+    kind: ClassVar[str] = "numeric"  # the columns it serves: "numeric" or "categorical"
+    constant: bool = True
+    state: ClassVar[tuple[str, ...]] = ()  # names of the fitted arrays and numbers that are saved
+
+    @abstractmethod
+    def fit(
+        self, x: np.ndarray, y: np.ndarray | None = None, sample_weight: np.ndarray | None = None
+    ) -> Self:
+        """Learn knots, scales or categories from x : (n,); a weight of 2 counts as two rows."""
+
+    @abstractmethod
+    def encode(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the slots of each row.
+
+        index : (n, s) int32 in 0..dim-1, and value : (n, s) float32; s is the same for every row.
+        """
+
+    @property
+    @abstractmethod
+    def dim(self) -> int:
+        """Number of basis elements d, the constant included."""
+
+    @property
+    @abstractmethod
+    def degrees(self) -> np.ndarray:
+        """Order of each basis element, (d,) ints: 0 for the constant."""
+
+    @property
+    def roughness(self) -> np.ndarray:
+        """Band of the symmetric matrix K of the smoothness penalty a' K a, (d, 5).
+
+        Row k holds K[k, k-2] ... K[k, k+2]. Zero, that is no penalty, unless a map says otherwise.
+        """
+        return np.zeros((self.dim, BAND))
+
+    def jitter(self, rng: np.random.Generator) -> Self:
+        """Return a fitted map with knots of its own, for one member; by default the map itself."""
+        return self
+
+    def merge(self, others: Sequence[Self]) -> tuple[Self, list[np.ndarray | None]]:
+        """Find one map that holds what this map and the others can express.
+
+        Returns the map and, for each of (self, *others), the matrix (dim of the merged map, dim)
+        that carries a core over exactly; None stands for the identity.
+        """
+        if any(not self.same_as(other) for other in others):
+            raise ValueError(f"{self!r} cannot be merged with maps that differ from it.")
+        return self, [None] * (1 + len(others))
+
+    # ---- what follows is the same for every map -------------------------------------------------
+
+    def dense(self, x: np.ndarray) -> np.ndarray:
+        """Return phi(x) : (n, d) with every element written out; for reading and for tests."""
+        index, value = self.encode(x)
+        out = np.zeros((len(index), self.dim))
+        rows = np.arange(len(index))
+        for s in range(index.shape[1]):
+            np.add.at(out, (rows, index[:, s]), value[:, s])
+        if self.constant:
+            out[:, 0] += 1.0
+        return out
+
+    def params(self) -> dict[str, Any]:
+        """Return the constructor parameters, JSON scalars only."""
+        # A grid search over np.arange hands in NumPy scalars, which JSON does not know.
+        given = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {k: v.item() if isinstance(v, np.generic) else v for k, v in given.items()}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the fitted state, named arrays."""
+        return {name: np.asarray(getattr(self, name)) for name in self.state}
+
+    @classmethod
+    def restore(cls, params: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
+        """Rebuild a fitted map from `params` and `arrays`."""
+        out = cls(**params)
+        for name in cls.state:
+            array = np.asarray(arrays[name])
+            setattr(out, name, array if array.ndim else array.item())
+        return out
+
+    def clone(self) -> Self:
+        """Return an unfitted copy."""
+        return type(self)(**self.params())
+
+    def same_as(self, other: object) -> bool:
+        """Tell whether two fitted maps compute the same function."""
+        return (
+            type(self) is type(other)
+            and isinstance(other, FeatureMap)
+            and self.params() == other.params()
+            and all(np.array_equal(a, other.arrays()[k]) for k, a in self.arrays().items())
+        )
+
+    def _check_fitted(self) -> None:
+        if any(name not in vars(self) for name in self.state):
+            raise NotFittedError(f"{self!r} is not fitted yet. Call fit with a column first.")
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{k}={v!r}" for k, v in self.params().items())
+        return f"{type(self).__name__}({inside})"
+
+
+def check_integer(owner: FeatureMap, name: str, at_least: int) -> None:
+    """Raise a ValueError unless parameter `name` of a map is an integer of `at_least` that size."""
+    given = getattr(owner, name)
+    if isinstance(given, bool) or not isinstance(given, Integral) or given < at_least:
+        raise ValueError(
+            f"{type(owner).__name__} got {name}={given!r}. It must be an integer >= {at_least}."
+        )
+
+
+def all_elements(n_rows: int, first: int, dim: int) -> np.ndarray:
+    """Return the index (n, dim - first) of a map whose elements first..dim-1 are all non-zero."""
+    return np.tile(np.arange(first, dim, dtype=np.int32), (n_rows, 1))
+
+
+def second_difference_band(n_knots: int) -> np.ndarray:
+    """Return the band (n_knots, 5) of D2' D2, D2 the second differences along n_knots knots.
+
+    >>> second_difference_band(3)[1]
+    array([ 0., -2.,  4., -2.,  0.])
+    """
+    band = np.zeros((n_knots, BAND))
+    stencil = np.array([1.0, -2.0, 1.0])
+    for first in range(n_knots - 2):
+        for i in range(3):
+            for j in range(3):
+                band[first + i, 2 + j - i] += stencil[i] * stencil[j]
+    return band

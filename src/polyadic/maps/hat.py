@@ -1,0 +1,141 @@
+"""Piecewise-linear hats."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+import numpy as np
+
+from polyadic.kernels import encode as kernels
+from polyadic.maps.base import BAND, FeatureMap, check_integer, second_difference_band
+from polyadic.maps.column import distinct, quantile_knots, quantiles
+
+TABLE = 1025  # quantiles of a column that a map remembers, so that it can jitter
+
+
+class Hat(FeatureMap):
+    """Map a column to the constant and one hat per knot, phi(x) = [1, h_0(x), ..., h_{K-1}(x)].
+
+    h_k is 1 at knot k, 0 at every other knot and linear in between, so that a core is the table of
+    a piecewise-linear function. Two hats at most are non-zero at any x, 1 - t and t, however many
+    knots there are. Below the first and above the last knot the function is constant.
+
+    Parameters
+    ----------
+    n_knots : int
+        Number of knots, at least 2: the ends of the column and, in between, quantiles of the rows
+        and of the distinct values by turns. A column of fewer distinct values has a knot for each.
+
+    Examples
+    --------
+    >>> hat = Hat(n_knots=3).fit(np.arange(11.0))
+    >>> hat.knots_
+    array([ 0.,  5., 10.])
+    >>> hat.dense(np.array([0.0, 6.0, 99.0, np.nan]))
+    array([[1. , 1. , 0. , 0. ],
+           [1. , 0. , 0.80000001, 0.2 ],
+           [1. , 0. , 0. , 1. ],
+           [1. , 0. , 0. , 0. ]])
+    """
+
+    state: ClassVar[tuple[str, ...]] = ("knots_",)
+
+    # Quantiles of the rows and of the distinct values, for `jitter`; saving leaves them behind.
+    _tables: tuple[np.ndarray, np.ndarray] | None = None
+
+    def __init__(self, n_knots: int = 48):
+        self.n_knots = n_knots
+
+    def fit(
+        self, x: np.ndarray, y: np.ndarray | None = None, sample_weight: np.ndarray | None = None
+    ) -> Self:
+        """Place the knots on x : (n,)."""
+        check_integer(self, "n_knots", at_least=2)
+        values, counts = distinct(x, sample_weight)
+        self.knots_ = quantile_knots(values, counts, self.n_knots)
+        size = max(TABLE, 2 * self.n_knots)
+        if len(values) > self.n_knots:
+            levels = (np.arange(size) + 0.5) / size
+            rows = quantiles(values, counts, levels)
+            few = len(values) <= size
+            self._tables = rows, values if few else quantiles(values, np.ones(len(values)), levels)
+        else:
+            self._tables = np.zeros(0), np.zeros(0)
+        return self
+
+    def encode(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the two hats around each x : (n,); see `FeatureMap.encode`."""
+        self._check_fitted()
+        x = np.ascontiguousarray(x, dtype=np.float64)
+        index = np.empty((len(x), 2), dtype=np.int32)
+        value = np.empty((len(x), 2), dtype=np.float32)
+        kernels.hats(x, self.knots_, index, value)
+        return index, value
+
+    @property
+    def dim(self) -> int:
+        self._check_fitted()
+        return 1 + len(self.knots_)
+
+    @property
+    def degrees(self) -> np.ndarray:
+        return (np.arange(self.dim) > 0).astype(np.int64)
+
+    @property
+    def roughness(self) -> np.ndarray:
+        """Band of the squared second differences along the knots, (d, 5); none on the constant."""
+        return np.vstack([np.zeros((1, BAND)), second_difference_band(self.dim - 1)])
+
+    def jitter(self, rng: np.random.Generator) -> Self:
+        """Return a map with inner knots at random quantiles, one level drawn in each stratum.
+
+        The ends stay. A column with a knot on every distinct value has nothing to vary: its map
+        returns itself.
+        """
+        self._check_fitted()
+        if self._tables is None:
+            raise ValueError(
+                f"{self!r} was restored from its saved knots and no longer knows the column it was "
+                "fitted on, so it cannot draw other knots. Fit it again first."
+            )
+        if len(self._tables[0]) == 0:
+            return self
+        inner = self.n_knots - 2
+        knots = [self.knots_[[0, -1]]]
+        for table, n in zip(self._tables, (inner - inner // 2, inner // 2)):
+            levels = (np.arange(n) + rng.random(n)) / max(n, 1)
+            at = (levels * len(table)).astype(np.int64)
+            knots.append(table[np.minimum(at, len(table) - 1)])
+        return self._with_knots(np.unique(np.concatenate(knots)))
+
+    def merge(self, others: Sequence[Self]) -> tuple[Self, list[np.ndarray | None]]:
+        """Return the map on the union of all knots, and the matrix that carries each core over.
+
+        A hat of one map is piecewise linear on the union of knots and constant beyond its own
+        ends, so its values at the union's knots say all of it: the transfer is exact.
+        """
+        for other in others:
+            if not isinstance(other, Hat):
+                raise ValueError(f"{self!r} can be merged with hats only, not with {other!r}.")
+        members = [self, *others]
+        merged = self._with_knots(np.unique(np.concatenate([m.knots_ for m in members])))
+        return merged, [m._transfer(merged.knots_) for m in members]
+
+    def _with_knots(self, knots: np.ndarray) -> Self:
+        out = copy.copy(self)
+        out.knots_ = knots
+        return out
+
+    def _transfer(self, knots: np.ndarray) -> np.ndarray | None:
+        """Return phi at other knots, written out with the constant: (1 + other knots, d)."""
+        if np.array_equal(knots, self.knots_):
+            return None
+        index = np.empty((len(knots), 2), dtype=np.int32)
+        value = np.empty((len(knots), 2))  # float64: a transfer is exact
+        kernels.hats(knots, self.knots_, index, value)
+        out = np.zeros((1 + len(knots), self.dim))
+        out[0, 0] = 1.0
+        np.add.at(out, (1 + np.arange(len(knots))[:, None], index), value)
+        return out

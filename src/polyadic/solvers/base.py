@@ -1,0 +1,92 @@
+"""What a solver is given and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from polyadic.formats.cp import CPCores
+from polyadic.local import LocalFeatures
+from polyadic.losses import Loss
+from polyadic.penalties import Banded, Order
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows to learn from or to be judged on."""
+
+    local: LocalFeatures
+    y: np.ndarray  # (n, L), for softmax (n, 1)
+    weight: np.ndarray  # (n,)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Minimise the mean loss plus penalties over the cores.
+
+    `scaled` is multiplied with the solver's estimate of the noise, the loss that is left on held-out
+    rows: noisy tables are then smoothed more than clean ones by the same constants.
+    """
+
+    rows: Rows
+    held_out: Rows | None
+    loss: Loss
+    intercept: np.ndarray  # (L,)
+    degrees: list[np.ndarray]
+    fixed: Banded
+    scaled: Banded
+    order: Order | None = None
+    separate: bool = False  # L tensors of their own, or one with L outputs
+
+    @property
+    def local(self) -> LocalFeatures:
+        """Local features of the training rows."""
+        return self.rows.local
+
+    @property
+    def y(self) -> np.ndarray:
+        """Targets of the training rows."""
+        return self.rows.y
+
+    @property
+    def weight(self) -> np.ndarray:
+        """Weights of the training rows."""
+        return self.rows.weight
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs L."""
+        return len(self.intercept)
+
+
+@dataclass
+class Solution:
+    """Cores, how they came about, and whether all went well."""
+
+    cores: CPCores
+    history: dict[str, list[float]] = field(default_factory=dict)
+    n_iter: int = 0
+    converged: bool = True
+    message: str = ""
+    loss: float = np.inf  # on the held-out rows where there are any
+
+
+Report = Callable[[int, float], None]  # called after each epoch with its number and its loss
+
+
+class Solver(Protocol):
+    """Anything that turns initial cores into better ones."""
+
+    def solve(
+        self,
+        problem: Problem,
+        cores: CPCores,
+        free: np.ndarray,
+        rng: np.random.Generator,
+        report: Report | None = None,
+    ) -> Solution:
+        """Minimise the problem's objective, starting from `cores`."""
+        ...

@@ -1,0 +1,237 @@
+"""Read tables of every kind, and turn the values of one column into an array.
+
+What `columns` stands on: here is all that depends on whether a table comes from pandas, Polars,
+PyArrow, NumPy or plain lists, and nothing that a model remembers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import narwhals as nw
+import numpy as np
+from sklearn.utils.validation import check_array
+
+Scalar = str | int | float | bool
+Values = np.ndarray | nw.Series  # one column of a table as it came
+
+JOINABLE = (nw.Categorical, nw.Enum, nw.String, nw.Boolean)
+CATEGORICAL = (*JOINABLE, nw.Object)  # the types that are categorical by themselves
+
+
+class Table(NamedTuple):
+    """A table taken apart: the values of each column as they came."""
+
+    names: list[str]
+    named: bool
+    values: list[Values]
+
+    def label(self, position: int) -> str:
+        """Return what an error calls a column: its name, or its position where it has none."""
+        return f"Column {self.names[position]!r}" if self.named else f"Column {position}"
+
+
+def read_table(X: Any, estimator_name: str) -> Table:
+    """Take a table apart; refuse what is not a table of at least one row and one column."""
+    try:
+        frame = nw.from_native(X, pass_through=True)
+        names = list(frame.columns) if isinstance(frame, nw.DataFrame | nw.LazyFrame) else []
+    except ValueError as error:
+        raise ValueError(
+            f"Column names must differ from each other; rename the columns. {error}"
+        ) from error
+    if isinstance(frame, nw.LazyFrame):
+        raise TypeError("X is a lazy table. Call .collect() on it first.")
+    if not isinstance(frame, nw.DataFrame):
+        return read_array(X, estimator_name)
+    if 0 in frame.shape:  # scikit-learn has the words for this
+        check_array(np.empty(frame.shape), estimator=estimator_name)
+    named = check_names(names)
+    if not named:
+        names = generated_names(len(names))
+    return Table(names, named, list(frame.iter_columns()))
+
+
+def check_names(names: list) -> bool:
+    """Return whether all names are strings; refuse a mixture, as scikit-learn does."""
+    strings = [isinstance(name, str) for name in names]
+    if any(strings) and not all(strings):
+        types = sorted({type(name).__qualname__ for name in names})
+        raise TypeError(
+            "Feature names are only supported if all input features have string names, but your "
+            f"input has {types} as feature name / column name types. Convert them all to strings, "
+            "by X.columns = X.columns.astype(str) for example."
+        )
+    return all(strings)
+
+
+def read_array(X: Any, estimator_name: str) -> Table:
+    """Take an array or a list of rows apart."""
+    if isinstance(X, list | tuple):
+        array = np.asarray(X)
+        # NumPy writes the numbers of a mixed list as text; keep each value as it is.
+        X = np.asarray(X, dtype=object) if array.dtype.kind in "US" else array
+    X = check_array(X, dtype=None, ensure_all_finite=False, estimator=estimator_name)
+    return Table(generated_names(X.shape[1]), False, list(X.T))
+
+
+def generated_names(n_columns: int) -> list[str]:
+    """Return x0, x1, ..., as scikit-learn does."""
+    return [f"x{position}" for position in range(n_columns)]
+
+
+def n_rows(X: Any) -> int:
+    """Return the number of rows of any table, without reading it."""
+    shape = getattr(X, "shape", None)
+    return int(shape[0]) if shape else len(X)
+
+
+def listing(names: list[str], most: int = 10) -> str:
+    """Return the names as a list to read, cut off when long."""
+    tail = [f"... ({len(names) - most} more)"] if len(names) > most else []
+    return ", ".join([repr(name) for name in names[:most]] + tail)
+
+
+def is_null(values: nw.Series) -> bool:
+    """Return whether a column has the type of a column that never held a value."""
+    return isinstance(values.dtype, nw.Unknown) and values.null_count() == len(values)
+
+
+def unsuitable(values: Values, label: str) -> ValueError:
+    """Return the error for a column that is neither numbers nor categories."""
+    native: Any = values if isinstance(values, np.ndarray) else values.to_native()
+    dtype = native.dtype if hasattr(native, "dtype") else native.type
+    return ValueError(
+        f"{label} has the type {dtype}, which is neither a number nor a category. Turn it into "
+        "numbers (a date, say, into the year or the days since a fixed day), drop it, or name it "
+        "in categorical_features to make each distinct value a category."
+    )
+
+
+# ---- numbers ------------------------------------------------------------------------------------
+
+
+def numbers(values: Values, label: str, hint: str) -> np.ndarray:
+    """Return a column as float64, (n,), NaN for a missing number; it may be a view of the table.
+
+    Refuses text and infinity; `hint` tells what to do about text.
+    """
+    array = values if isinstance(values, np.ndarray) else series_to_array(values, label)
+    if array.dtype.kind in "mM":
+        raise unsuitable(values, label)
+    if array.dtype.kind in "biuf":
+        result = np.ascontiguousarray(array, dtype=np.float64)
+    else:
+        result = floats_from_objects(array, label, hint)
+    n_infinite = int(np.isinf(result).sum())
+    if n_infinite:
+        raise ValueError(
+            f"{label} holds infinity in {n_infinite} of {len(result)} rows. "
+            "Replace it by a finite number, or by NaN, which means missing."
+        )
+    return result
+
+
+def series_to_array(values: nw.Series, label: str) -> np.ndarray:
+    """Return a data frame's column as numbers or, where its type may hold others, as objects."""
+    dtype = values.dtype
+    if dtype.is_numeric() and not isinstance(dtype, nw.Decimal):
+        return values.to_numpy()
+    if isinstance(dtype, (*CATEGORICAL, nw.Decimal)) or is_null(values):
+        return np.fromiter(values.to_list(), dtype=object, count=len(values))
+    raise unsuitable(values, label)
+
+
+def floats_from_objects(objects: np.ndarray, label: str, hint: str) -> np.ndarray:
+    """Convert objects to float64, (n,); refuse text."""
+    text = next((value for value in objects if isinstance(value, str | bytes)), None)
+    if text is not None:
+        shown = as_scalar(text)  # 'a', not np.str_('a')
+        raise ValueError(f"{label} is numeric but holds {shown!r}, which is text. {hint}")
+    try:
+        floats = [np.nan if is_missing(value) else float(value) for value in objects]
+    except TypeError as error:
+        raise TypeError(f"{label}: {error}") from error
+    return np.array(floats, dtype=np.float64)
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, NaN, NaT or pandas' NA."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):  # NA has no truth value, nor has an array
+        return type(value).__name__ == "NAType"
+
+
+# ---- categories ----------------------------------------------------------------------------------
+
+
+def factorise(values: Values) -> tuple[np.ndarray, list[Scalar | None]]:
+    """Number the distinct values of a column.
+
+    Only distinct values pass through Python code, one by one, so a long column with few categories
+    is fast; the numbering itself is left to the compiled code of each kind of table.
+
+    Returns
+    -------
+    number : (n,) ints
+        Position in `scalars`; -1 for what the library itself calls missing.
+    scalars : list
+        In no particular order; None for missing. Seldom, two are equal.
+    """
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biufmM":
+        array, number = np.unique(values, return_inverse=True)
+        distinct = list(array)
+    elif isinstance(values, nw.Series) and values.implementation.is_pandas():
+        try:
+            number, index = values.to_native().factorize()
+            distinct = index.tolist()
+        except TypeError:  # a list or a dict among the values
+            number, distinct = factorise_list(values.to_list())
+    elif isinstance(values, nw.Series) and isinstance(values.dtype, JOINABLE):
+        number, distinct = factorise_by_join(values)
+    else:
+        number, distinct = factorise_list(
+            values.to_list() if isinstance(values, nw.Series) else values.tolist()
+        )
+    return number, [as_scalar(value) for value in distinct]
+
+
+def factorise_by_join(values: nw.Series) -> tuple[np.ndarray, list]:
+    """Number the distinct values of a Polars or PyArrow column."""
+    series = values.unique()
+    if isinstance(values.dtype, nw.String) and 4 * len(series) > len(values):
+        # Where most rows differ a dict is faster than a join, which is what `replace_strict` is.
+        return factorise_list(values.to_list())
+    distinct = series.to_list()
+    number = values.replace_strict(distinct, list(range(len(distinct))), return_dtype=nw.Int64)
+    return number.to_numpy(), distinct
+
+
+def factorise_list(values: list) -> tuple[np.ndarray, list]:
+    """Number the distinct values of a list, with a dict."""
+    try:
+        distinct = list(dict.fromkeys(values))
+    except TypeError:  # unhashable values become categories by their text
+        values = [as_scalar(value) for value in values]
+        distinct = list(dict.fromkeys(values))
+    position_of = {value: position for position, value in enumerate(distinct)}
+    number = np.fromiter(map(position_of.__getitem__, values), dtype=np.int64, count=len(values))
+    return number, distinct
+
+
+def as_scalar(value: Any) -> Scalar | None:
+    """Return a value as str, int, float or bool, other types by their text; None if missing."""
+    if isinstance(value, str):
+        return str(value)
+    if is_missing(value):
+        return None
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(value)
+    return str(value)
