@@ -1,0 +1,53 @@
+"""polyadic: tabular models that can be read exactly.
+
+Names are loaded when they are first used: importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from polyadic import datasets, explain, inits, losses, maps, plots
+    from polyadic.estimators import CPClassifier, CPRegressor
+    from polyadic.store import ModelFileError, load
+
+__version__ = "0.1.0"
+
+# Public name -> the module it comes from; a module's own name stands for the module.
+_HOMES = {
+    "CPClassifier": "polyadic.estimators",
+    "CPRegressor": "polyadic.estimators",
+    "ModelFileError": "polyadic.store",
+    "datasets": "polyadic.datasets",
+    "explain": "polyadic.explain",
+    "inits": "polyadic.inits",
+    "load": "polyadic.store",
+    "losses": "polyadic.losses",
+    "maps": "polyadic.maps",
+    "plots": "polyadic.plots",
+}
+__all__ = [
+    "CPClassifier",
+    "CPRegressor",
+    "ModelFileError",
+    "datasets",
+    "explain",
+    "inits",
+    "load",
+    "losses",
+    "maps",
+    "plots",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'polyadic' has no attribute {name!r}")
+    home = importlib.import_module(_HOMES[name])
+    return home if _HOMES[name] == f"polyadic.{name}" else getattr(home, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -46,9 +46,7 @@ class Loss:
         weight = weight / weight.sum()
         slope = np.empty_like(raw)
         rows = np.arange(len(raw))
-        return kernel.weighted_losses(
-            self.code, self.shape, y, weight, rows, 0, raw, slope
-        ), slope
+        return kernel.weighted_losses(self.code, self.shape, y, weight, rows, 0, raw, slope), slope
 
     def link(self, mean: np.ndarray) -> np.ndarray:
         """Return the raw prediction that stands for this mean."""
@@ -94,6 +92,7 @@ class Logistic(Loss):
 class Softmax(Loss):
     """Cross-entropy over L classes; y : (n, 1) is the number of the class."""
 
+    n_classes: int = 0
     code = kernel.SOFTMAX
 
     def link(self, mean):
@@ -107,7 +106,8 @@ class Softmax(Loss):
 
     def baseline(self, y, sample_weight):
         """Return the centred logarithms of the class shares."""
-        shares = np.bincount(y[:, 0].astype(int), weights=sample_weight)
+        number = y[:, 0].astype(int)
+        shares = np.bincount(number, weights=sample_weight, minlength=self.n_classes)
         return self.link(shares / shares.sum())
 
 

@@ -38,6 +38,9 @@ class Banded:
         for target, half in zip(out, self._slopes(cores)):
             target += 2.0 * half
 
+    def __add__(self, other: Banded) -> Banded:
+        return Banded([a + b for a, b in zip(self.bands, other.bands)])
+
     @staticmethod
     def _matrices(cores: CPCores) -> list[np.ndarray]:
         return [*cores.factors, *(cores.additive or [])]

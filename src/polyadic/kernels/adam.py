@@ -146,7 +146,19 @@ def _additive_backward(slots, first, constant, index, value, order, begin, slope
 
 @jit
 def batch_gradient(
-    parameters, layout, rows, order, start, stop, intercept, code, shape, gradients, touched, mark, count
+    parameters,
+    layout,
+    rows,
+    order,
+    start,
+    stop,
+    intercept,
+    code,
+    shape,
+    gradients,
+    touched,
+    mark,
+    count,
 ):
     """Add the gradient of the mean loss over the rows order[start:stop] to `gradients`.
 
@@ -185,9 +197,7 @@ def batch_gradient(
         read_out(weights, intercept, prefix, n_columns, raw)
         if additive.shape[0] > 0:
             add_additive(additive, slots, first, constant, index, value, order, begin, end, raw)
-        total_loss += weighted_losses(
-            code, shape, rows.y, rows.weight, order, begin, raw, slope
-        )
+        total_loss += weighted_losses(code, shape, rows.y, rows.weight, order, begin, raw, slope)
         slope *= np.float32(1) / np.float32(stop - start)
         _read_back(weights, slope, prefix, n_columns, suffix, gradients.weights)
         if additive.shape[0] > 0:
@@ -339,10 +349,13 @@ def _step(parameters, moments, clock, gradients, met, rate, keep, weights_mask, 
     decay2[0] *= BETA2
     size = rate / (_ONE - decay1[0])
     root2 = _ONE / np.sqrt(_ONE - decay2[0])
-    w1, w2, w_average, stop = moments[1].first, moments[1].second, moments[1].average, len(g_weights)
-    _update(
-        parameters.weights, w1, w2, w_average, g_weights, 0, stop, size, root2, _ZERO, keep
+    w1, w2, w_average, stop = (
+        moments[1].first,
+        moments[1].second,
+        moments[1].average,
+        len(g_weights),
     )
+    _update(parameters.weights, w1, w2, w_average, g_weights, 0, stop, size, root2, _ZERO, keep)
 
 
 @jit

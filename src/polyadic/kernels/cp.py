@@ -263,7 +263,5 @@ def contract(table, weights, additive, intercept, layout, index, value, order, o
         raw = out[begin:end]
         read_out(weights, intercept, prefix, n_columns, raw)
         if additive.shape[0] > 0:
-            add_additive(
-                additive, slots, first, constant, index, value, order, begin, end, raw
-            )
+            add_additive(additive, slots, first, constant, index, value, order, begin, end, raw)
     restore_denormals(normal)

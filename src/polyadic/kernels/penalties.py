@@ -101,7 +101,9 @@ def order_penalty(table, weights, n_outputs, first, dims, emphasis, alpha, work,
     for i in range(width * width):
         value += rest[i] * prefix[n_columns, i]
     value *= alpha * 2.0 ** behind[n_columns]
-    _add_weight_slope(weights, n_outputs, prefix[n_columns], alpha * 2.0 ** behind[n_columns], w_slope)
+    _add_weight_slope(
+        weights, n_outputs, prefix[n_columns], alpha * 2.0 ** behind[n_columns], w_slope
+    )
     ahead = _rescale(rest)
     for n in range(n_columns - 1, -1, -1):
         for i in range(width * width):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from polyadic.maps.base import FeatureMap
 from polyadic.maps.bspline import BSpline
 from polyadic.maps.chebyshev import Chebyshev
+from polyadic.maps.choice import choose_maps, map_kinds
 from polyadic.maps.fourier import Fourier, Trigonometric
 from polyadic.maps.hat import Hat
 from polyadic.maps.onehot import OneHot
@@ -20,6 +21,8 @@ __all__ = [
     "OneHot",
     "Polynomial",
     "Trigonometric",
+    "choose_maps",
+    "map_kinds",
     "resolve",
 ]
 

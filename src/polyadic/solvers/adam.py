@@ -88,9 +88,10 @@ class Adam:
         free: np.ndarray,
         rng: np.random.Generator,
         report: Report | None = None,
+        state: AdamState | None = None,
     ) -> Solution:
-        """Minimise the problem's objective, starting from `cores`."""
-        run_ = _Run(self, problem, cores, free)
+        """Minimise the problem's objective, starting from `cores`, or from where `state` is."""
+        run_ = _Run(self, problem, cores, free, state)
         n_batches = run_.n_batches
         rates = self.rates(n_batches * self.max_epochs)
         for epoch in range(self.max_epochs):
@@ -147,8 +148,8 @@ class _Run:
     def _lay_out_penalties(self) -> None:
         """Stack the bands, each row over the chance that a batch meets it.
 
-        A row is only moved when a batch touches it. Dividing its penalty by the chance of that keeps
-        the expected gradient, and so the optimum, the same.
+        A row is only moved when a batch touches it. Dividing its penalty by the chance of that
+        keeps the expected gradient, and so the optimum, the same.
         """
         local, order = self.problem.local, self.problem.order
         height = stack_height(local.dims)
@@ -239,8 +240,8 @@ class _Run:
         if self.diverged:
             message = (
                 f"Training diverged in epoch {self.n_iter}; the best epoch before that is kept. "
-                f"Lower learning_rate (it was {self.solver.learning_rate:g}), or use a bounded map: "
-                "'hat', or Polynomial(normalize=True)."
+                f"Lower learning_rate (it was {self.solver.learning_rate:g}), or use a bounded "
+                "map: 'hat', or Polynomial(normalize=True)."
             )
         cores = self.cores.unpack(self.best) if self.n_iter else self.cores
         return Solution(

@@ -27,8 +27,8 @@ class Rows:
 class Problem:
     """Minimise the mean loss plus penalties over the cores.
 
-    `scaled` is multiplied with the solver's estimate of the noise, the loss that is left on held-out
-    rows: noisy tables are then smoothed more than clean ones by the same constants.
+    `scaled` is multiplied with the solver's estimate of the noise, the loss that is left on
+    held-out rows: noisy tables are then smoothed more than clean ones by the same constants.
     """
 
     rows: Rows

@@ -1,0 +1,196 @@
+"""Members: models trained side by side on knots and held-out rows of their own, merged into one.
+
+The mean of CP predictors is a CP predictor: terms are concatenated, output weights divided by the
+number of members. Members with different knots are first carried over to the union of their knots,
+which is exact for hats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from polyadic import local, penalties
+from polyadic.formats.cp import CPCores
+from polyadic.inits import Init, Start
+from polyadic.losses import Loss
+from polyadic.maps.base import FeatureMap
+from polyadic.rows import column_seed, folds
+from polyadic.solvers.base import Problem, Rows, Solution, Solver
+
+_AUTO_L2 = 2.0  # times noise over rows
+_AUTO_SMOOTHNESS = 30.0
+_FEW_ROWS = 5  # fewer held-out rows than this cannot judge anything
+
+
+@dataclass(frozen=True)
+class Table:
+    """Coded columns, targets and weights of the same rows."""
+
+    columns: list[np.ndarray]
+    y: np.ndarray  # (n, L), for softmax (n, 1)
+    weight: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def worth(self) -> float:
+        """Return how many rows of equal weight these are worth."""
+        return float(np.sum(self.weight) ** 2 / np.sum(self.weight**2))
+
+    def take(self, rows: np.ndarray) -> Table:
+        """Return these rows."""
+        return Table([c[rows] for c in self.columns], self.y[rows], self.weight[rows])
+
+    def encode(self, maps: Sequence[FeatureMap]) -> Rows:
+        """Send the columns through the maps."""
+        return Rows(local.encode(maps, self.columns), self.y, self.weight)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that is needed to train a member, resolved and checked."""
+
+    loss: Loss
+    intercept: np.ndarray
+    rank: int
+    init: Init
+    solver: Solver
+    l2: float | None  # None: in proportion to the noise
+    smoothness: float | None
+    order_alpha: float
+    order_beta: float
+    separate: bool
+    validation_fraction: float  # 0: no rows are held out
+
+
+@dataclass(frozen=True)
+class Member:
+    """One trained model with the maps it was trained on."""
+
+    maps: list[FeatureMap]
+    solution: Solution
+
+
+Report = Callable[[int, int, float], None]  # member, epoch, loss
+
+
+def train_members(
+    recipe: Recipe,
+    maps: list[FeatureMap],
+    table: Table,
+    held_out: Table | None,
+    n_members: int,
+    seed: int,
+    n_jobs: int,
+    report: Report | None = None,
+) -> list[Member]:
+    """Train the members, n_jobs at a time. What a member becomes depends on the seed alone."""
+    marks = _column_marks(table.columns)
+    fold_of = _assign_folds(recipe, table, held_out, n_members, seed)
+
+    def train(number: int) -> Member:
+        own = [
+            m.jitter(np.random.default_rng((seed, number, mark, 1))) if n_members > 1 else m
+            for m, mark in zip(maps, marks)
+        ]
+        train_rows, held_rows = table, held_out
+        if fold_of is not None:
+            out = fold_of == number % (fold_of.max() + 1)
+            train_rows, held_rows = table.take(~out), table.take(out)
+        problem = build_problem(recipe, own, train_rows, held_rows)
+        rngs = [np.random.default_rng((seed, number, mark)) for mark in marks]
+        rng = np.random.default_rng((seed, number))
+        start: Start = recipe.init.start(problem, recipe.rank, [*rngs, rng])
+        tell = None if report is None else lambda e, v: report(number, e, v)
+        solution = recipe.solver.solve(problem, start.cores, start.free, rng, tell)
+        return Member(own, solution)
+
+    if n_jobs == 1 or n_members == 1:
+        return [train(number) for number in range(n_members)]
+    with ThreadPoolExecutor(min(n_jobs, n_members)) as pool:
+        return list(pool.map(train, range(n_members)))
+
+
+def _column_marks(columns: list[np.ndarray]) -> list[int]:
+    """Return one seed a column, from its content; equal columns are told apart by counting."""
+    seen: dict[int, int] = {}
+    out = []
+    for column in columns:
+        mark = column_seed(column)
+        seen[mark] = seen.get(mark, -1) + 1
+        out.append(mark + seen[mark])
+    return out
+
+
+def _assign_folds(
+    recipe: Recipe, table: Table, held_out: Table | None, n_members: int, seed: int
+) -> np.ndarray | None:
+    """Deal the rows into folds of the validation share; member m holds out fold m."""
+    fraction = recipe.validation_fraction
+    if held_out is not None or fraction == 0 or fraction * len(table) < _FEW_ROWS:
+        return None
+    n_folds = max(2, round(1 / fraction))
+    return folds(table.y, n_folds, np.random.default_rng((seed, 0xF01D)))
+
+
+def build_problem(
+    recipe: Recipe,
+    maps: list[FeatureMap],
+    rows: Table,
+    held_out: Table | None,
+    n_seen: float = 0.0,
+) -> Problem:
+    """Put together what a solver needs to know; n_seen rows were learnt from before."""
+    n = n_seen + rows.worth()
+    zero = penalties.Banded([np.zeros((m.dim, 5)) for m in maps])
+    fixed, scaled = zero, zero
+    for strength, auto, build in (
+        (recipe.l2, _AUTO_L2, penalties.ridge),
+        (recipe.smoothness, _AUTO_SMOOTHNESS, penalties.smoothness),
+    ):
+        if strength is None:
+            scaled = scaled + build(maps, auto / n)
+        else:
+            fixed = fixed + build(maps, strength)
+    order = None
+    if recipe.order_alpha > 0:
+        order = penalties.Order(recipe.order_alpha, penalties.emphasis(maps, recipe.order_beta))
+    return Problem(
+        rows.encode(maps),
+        None if held_out is None else held_out.encode(maps),
+        recipe.loss,
+        recipe.intercept,
+        [m.degrees for m in maps],
+        fixed,
+        scaled,
+        order,
+        recipe.separate,
+    )
+
+
+def merge(members: Sequence[Member]) -> tuple[list[FeatureMap], CPCores]:
+    """Merge members into one model that predicts their mean."""
+    n_members = len(members)
+    cores = [member.solution.cores for member in members]
+    if n_members == 1:
+        return members[0].maps, cores[0]
+    maps, factors, additive = [], [], []
+    for n in range(len(members[0].maps)):
+        own = [member.maps[n] for member in members]
+        merged, carry = own[0].merge(own[1:])
+        maps.append(merged)
+        factors.append(np.hstack([_carry(t, c.factors[n]) for t, c in zip(carry, cores)]))
+        parts = [_carry(t, c.additive[n]) for t, c in zip(carry, cores) if c.additive is not None]
+        additive.append(sum(parts) / n_members if parts else None)
+    weights = np.vstack([c.weights for c in cores]) / n_members
+    intercept = np.mean([c.intercept for c in cores], axis=0)
+    has_additive = additive[0] is not None
+    return maps, CPCores(factors, weights, intercept, additive if has_additive else None)  # type: ignore[arg-type]
+
+
+def _carry(transfer: np.ndarray | None, core: np.ndarray) -> np.ndarray:
+    return core if transfer is None else transfer @ core

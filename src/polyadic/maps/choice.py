@@ -1,0 +1,52 @@
+"""Which map serves which column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from polyadic.maps.base import FeatureMap
+from polyadic.maps.hat import Hat
+from polyadic.maps.onehot import OneHot
+
+
+class _Column(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+
+def map_kinds(maps: Any, X: Any, resolve) -> dict[Any, str] | None:
+    """Return the kinds of columns that explicitly given maps ask for, or None."""
+    if isinstance(maps, dict):
+        return {key: resolve(m).kind for key, m in maps.items()}
+    if isinstance(maps, str) and maps == "auto":
+        return None
+    if resolve(maps).kind == "categorical":
+        width = X.shape[1] if hasattr(X, "shape") else np.shape(X)[1]
+        return dict.fromkeys(range(width), "categorical")
+    return None
+
+
+def choose_maps(maps: Any, columns: Sequence[_Column], resolve) -> list[FeatureMap]:
+    """Return one unfitted map a column.
+
+    `maps` is "auto", one map for all columns of its kind, or a dict from column name or position to
+    map; columns that it leaves open get hats or one-hot by their kind.
+    """
+    special: dict[Any, FeatureMap] = {}
+    chosen: dict[str, FeatureMap] = {"numeric": Hat(), "categorical": OneHot()}
+    if isinstance(maps, dict):
+        special = {key: resolve(m) for key, m in maps.items()}
+    elif not (isinstance(maps, str) and maps == "auto"):
+        own = resolve(maps)
+        chosen[own.kind] = own
+    out = []
+    for position, column in enumerate(columns):
+        own = special.get(column.name, special.get(position, chosen[column.kind]))
+        out.append(own.clone())
+    return out

@@ -1,0 +1,87 @@
+"""Rows of a table as a set: each distinct row once, in an order of its own.
+
+Training sees distinct rows with summed weights, sorted by their content. So a weight of two is the
+same as the row twice, a weight of zero the same as no row, shuffling the table changes nothing, and
+a repeated row never sits in the training part and in the held-out part at once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def distinct_rows(
+    columns: list[np.ndarray], y: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return one position per distinct row (of columns and y : (n, L)) and the rows' weights.
+
+    Rows of weight zero are left out.
+
+    >>> distinct_rows([np.array([1.0, 2.0, 1.0])], np.zeros((3, 1)), np.array([1.0, 0.0, 3.0]))
+    (array([0]), array([4.]))
+    """
+    kept = np.flatnonzero(weight > 0)
+    words = [_bits(column[kept]) for column in (*columns, *y.T)]
+    # Stable sorts, then ties by weight: sums of fractions then run in one order.
+    order = np.lexsort((weight[kept], _fingerprint(words)))
+    new = np.ones(len(order), dtype=bool)
+    same = np.ones(max(len(order) - 1, 0), dtype=bool)
+    for word in words:
+        same &= word[order[1:]] == word[order[:-1]]
+    new[1:] = ~same
+    first = np.flatnonzero(new)
+    return kept[order[first]], np.add.reduceat(weight[kept][order], first)
+
+
+def _bits(column: np.ndarray) -> np.ndarray:
+    """Return the column as 64-bit words; equal values have equal words."""
+    if column.dtype.kind == "f":
+        column = np.asarray(column, dtype=np.float64) + 0.0  # turns -0.0 into 0.0
+        column = np.where(np.isnan(column), np.nan, column)
+        return np.ascontiguousarray(column).view(np.uint64)
+    return column.astype(np.int64).view(np.uint64)
+
+
+def _fingerprint(words: list[np.ndarray]) -> np.ndarray:
+    """Mix the words of each row into one.
+
+    The columns' words are added up, each scrambled with the whole column's own mark, so that the
+    order of the columns does not enter.
+    """
+    out = np.zeros(len(words[0]), dtype=np.uint64)
+    for word in words:
+        mark = _scramble(word).max() if len(word) else np.uint64(0)  # blind to repetitions
+        out += _scramble(word ^ mark)
+    return out
+
+
+def _scramble(word: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        word = (word ^ (word >> np.uint64(27))) * _MIX
+    return word ^ (word >> np.uint64(31))
+
+
+def column_seed(column: np.ndarray) -> int:
+    """Return a number that depends on what a column holds, not on where it stands in the table."""
+    word = _bits(column)
+    with np.errstate(over="ignore"):
+        place = np.arange(1, len(word) + 1, dtype=np.uint64) * _MIX
+        return int(np.bitwise_xor.reduce(_scramble(word ^ place))) if len(word) else 0
+
+
+def folds(y: np.ndarray, n_folds: int, rng: np.random.Generator) -> np.ndarray:
+    """Assign each row to a fold, (n,), every fold with its share of small and large targets.
+
+    Rows are sorted by target and dealt out in hands of n_folds, each hand in random order.
+    """
+    n = len(y)
+    order = rng.permutation(n)
+    order = order[np.argsort(y[order, 0], kind="stable")]
+    n_hands = -(-n // n_folds)
+    hands = rng.permuted(np.tile(np.arange(n_folds), (n_hands, 1)), axis=1).ravel()[:n]
+    out = np.empty(n, dtype=np.int64)
+    out[order] = hands
+    return out
