@@ -91,6 +91,8 @@ class NearOne:
         block, _ = _output_weights(rank, problem.n_outputs, problem.separate)
         mask = (block != 0).astype(float)
         weights = mask * rngs[-1].normal(size=block.shape) / np.sqrt(rank)
+        if rank > 1:  # all factors are near one: let the terms cancel, and the intercept predict
+            weights -= mask * weights.sum(axis=0) / rank
         factors = near_one_factors(problem, len(weights), rngs, self.sigma)
         return Start(CPCores(factors, weights, problem.intercept), mask)
 
@@ -277,5 +279,5 @@ def resolve(init: str | Init) -> Init:
     if isinstance(init, str) and init in INITS:
         return INITS[init]()
     if hasattr(init, "start"):
-        return init  # type: ignore[return-value]
+        return init
     raise ValueError(f"Unknown init {init!r}. Choose from: {', '.join(sorted(INITS))}.")

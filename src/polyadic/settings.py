@@ -43,7 +43,8 @@ def check(estimator: Any) -> None:
         if any(value is o or (isinstance(value, str) and value == o) for o in others):
             continue
         kind = numbers.Integral if whole else numbers.Real
-        if isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high:
+        number = isinstance(value, kind) and not isinstance(value, bool)
+        if not number or not low <= float(value) <= high:
             raise ValueError(f"{name} must be {_wording(low, high, whole, others)}, got {value!r}.")
     for name, choices in _CHOICES.items():
         if getattr(estimator, name) not in choices:

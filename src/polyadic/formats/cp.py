@@ -67,11 +67,11 @@ class CPCores:
         """Stack the factors into the arrays of the fused engine."""
         dims, width = self.dims, padded(self.rank)
         height = stack_height(dims)
-        table = np.zeros((height, width), dtype)
+        table: np.ndarray = np.zeros((height, width), dtype)
         table[GUARD:-GUARD, : self.rank] = np.concatenate(self.factors)
-        weights = np.zeros((self.n_outputs, width), dtype)
+        weights: np.ndarray = np.zeros((self.n_outputs, width), dtype)
         weights[:, : self.rank] = self.weights.T
-        additive = np.zeros((0, self.n_outputs), dtype)
+        additive: np.ndarray = np.zeros((0, self.n_outputs), dtype)
         if self.additive is not None:
             additive = np.zeros((height, self.n_outputs), dtype)
             additive[GUARD:-GUARD] = np.concatenate(self.additive)

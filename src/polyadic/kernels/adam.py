@@ -59,7 +59,7 @@ class Clock(NamedTuple):
 class Rows(NamedTuple):
     """Training rows: local features, targets, weights of mean one."""
 
-    index: np.ndarray  # (n * S,)
+    slot: np.ndarray  # (n * S,) the table row each slot points to
     value: np.ndarray  # (n * S,)
     y: np.ndarray  # (n, L or 1)
     weight: np.ndarray  # (n,)
@@ -166,7 +166,7 @@ def batch_gradient(
     """
     table, weights, additive = parameters.table, parameters.weights, parameters.additive
     slots, first, constant, dense = layout.slots, layout.first, layout.constant, layout.dense
-    index, value, g_table = rows.index, rows.value, gradients.table
+    index, value, g_table = rows.slot, rows.value, gradients.table
     n_outputs, n_columns = intercept.shape[0], first.shape[0]
     width = weights.shape[0] // n_outputs
     block = block_size(n_columns, width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -80,6 +80,11 @@ Report = Callable[[int, float], None]  # called after each epoch with its number
 class Solver(Protocol):
     """Anything that turns initial cores into better ones."""
 
+    @property
+    def max_epochs(self) -> int:
+        """How many epochs it may take."""
+        ...
+
     def solve(
         self,
         problem: Problem,
@@ -87,6 +92,7 @@ class Solver(Protocol):
         free: np.ndarray,
         rng: np.random.Generator,
         report: Report | None = None,
+        state: Any = None,
     ) -> Solution:
-        """Minimise the problem's objective, starting from `cores`."""
+        """Minimise the problem's objective, starting from `cores`, or from where `state` is."""
         ...

@@ -1,0 +1,22 @@
+"""scikit-learn's own rules for estimators, all of them."""
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from polyadic import CPClassifier, CPRegressor
+from polyadic.maps import Polynomial
+
+SMALL = {"n_members": 1, "rank": 8, "max_epochs": 60, "n_jobs": 1}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks(
+    [
+        CPRegressor(**SMALL),
+        CPClassifier(**SMALL),
+        CPRegressor(**{**SMALL, "n_members": 2}),
+        CPRegressor(**SMALL, maps=Polynomial(3), learning_rate=0.01),
+    ]
+)
+def test_estimator_obeys_scikit_learn(estimator, check):
+    check(estimator)
