@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from polyadic import maps
+import numpy as np
+
+from polyadic import inits, losses, maps
+from polyadic.formats.cp import CPCores
 
 MAPS = [
     maps.Polynomial(),
@@ -27,3 +30,58 @@ MAPS = [
     maps.OneHot(),
     maps.OneHot(min_count=3),
 ]
+
+LOSSES = [
+    losses.SquaredError(),
+    losses.Logistic(),
+    losses.Softmax(3),
+    losses.Poisson(),
+    losses.Quantile(),
+    losses.Quantile(0.9),
+    losses.Huber(),
+    losses.Huber(0.3),
+]
+
+INITS = [
+    inits.Gaussian(),
+    inits.Gaussian(sigma=0.05),
+    inits.NearOne(),
+    inits.NearOne(sigma=0.2),
+    inits.Linear(),
+    inits.Linear(noise=0.001),
+    inits.Linear(degree_one=True),
+]
+
+
+def random_cores(dims, rank, n_outputs, seed=0, zeros=0.2, additive=False):
+    """Return small CP cores of these shapes in which a share of the entries is exactly zero."""
+    rng = np.random.default_rng(seed)
+
+    def draw(*shape):
+        return rng.normal(size=shape) * (rng.random(shape) > zeros)
+
+    return CPCores(
+        [draw(d, rank) for d in dims],
+        draw(rank, n_outputs),
+        rng.normal(size=n_outputs),
+        [draw(d, n_outputs) for d in dims] if additive else None,
+    )
+
+
+def mixed_table(n=40, seed=0):
+    """Return fitted maps of every kind, of uneven size, and columns with missing values."""
+    rng = np.random.default_rng(seed)
+    families = [
+        maps.Hat(n_knots=4),
+        maps.Polynomial(d=3),
+        maps.OneHot(),
+        maps.Polynomial(d=6, normalize=True),
+        maps.BSpline(n_knots=3),
+    ]
+    columns = []
+    for family in families:
+        x = rng.integers(-1, 4, n) if family.kind == "categorical" else rng.normal(size=n)
+        if family.kind == "numeric":
+            x[rng.random(n) < 0.1] = np.nan
+        columns.append(x)
+    return [m.fit(x) for m, x in zip(families, columns)], columns

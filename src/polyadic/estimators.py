@@ -45,8 +45,8 @@ class CPRegressor(RegressorMixin, CPEstimator):
     n_members : int, default=6
         Models that are averaged, and merged into one.
     max_epochs, batch_size : int or "auto"
-    learning_rate : float, default=0.015
-        The peak of the schedule.
+    learning_rate : float or "auto"
+        The peak of the schedule; "auto" is 0.015, less for more than ten columns.
     schedule : "one_cycle" or "constant"
     average : float, default=0.99
         Weight of the past in the running average of the parameters; 0 for none.
@@ -154,7 +154,7 @@ class CPClassifier(ClassifierMixin, CPEstimator):
         n_members=6,
         max_epochs="auto",
         batch_size="auto",
-        learning_rate=0.015,
+        learning_rate="auto",
         schedule="one_cycle",
         average=0.99,
         early_stopping=True,

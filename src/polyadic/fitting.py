@@ -64,7 +64,7 @@ class CPEstimator(BaseEstimator):
         n_members=6,
         max_epochs="auto",
         batch_size="auto",
-        learning_rate=0.015,
+        learning_rate="auto",
         schedule="one_cycle",
         average=0.99,
         early_stopping=True,
@@ -141,6 +141,12 @@ class CPEstimator(BaseEstimator):
     def _fit(self, X, y, sample_weight, X_val, y_val) -> None:
         fresh = not (self.warm_start and hasattr(self, "tensor_"))
         table = self._read(X, y, sample_weight, fresh)
+        if fresh and self._scales_target:
+            # Nothing is to be learnt about an output that does not vary: leave it no room.
+            still = np.ptp(table.y, axis=0) == 0
+            self._scale = np.where(
+                still, 1e-12 * np.maximum(1.0, np.abs(self._center)), self._scale
+            )
         held_out = None if X_val is None else self._read_more(X_val, y_val)
         if fresh:
             members = self._train(table, held_out, self._seed())
@@ -250,11 +256,10 @@ class CPEstimator(BaseEstimator):
         n_outputs = len(self._center)
         solver = Adam(
             **{
-                "learning_rate": self.learning_rate,
                 "average": self.average,
                 "n_iter_no_change": self.n_iter_no_change,
                 "schedule": self.schedule,
-                **settings.resolve_steps(self, len(table)),
+                **settings.resolve_steps(self, len(table), len(table.columns)),
                 **changes,
             }
         )

@@ -17,6 +17,8 @@ from polyadic.solvers.adam import SCHEDULES
 SOLVERS = ("adam",)
 _COPIES = 6  # parameters, gradient, two moments, running average, best so far
 _MEMORY_SHARE = 0.8
+_PEAK_RATE = 0.015
+_NARROW = 10  # columns up to which a table counts as narrow
 
 # What each numeric parameter may be: lowest, highest, whether an integer, other values allowed.
 _RANGES: dict[str, tuple[float, float, bool, tuple]] = {
@@ -28,7 +30,7 @@ _RANGES: dict[str, tuple[float, float, bool, tuple]] = {
     "n_members": (1, np.inf, True, ()),
     "max_epochs": (0, np.inf, True, ("auto",)),
     "batch_size": (1, np.inf, True, ("auto",)),
-    "learning_rate": (0, np.inf, False, ()),
+    "learning_rate": (0, np.inf, False, ("auto",)),
     "average": (0, 1 - 1e-9, False, ()),
     "validation_fraction": (1e-6, 0.5, False, ()),
     "n_iter_no_change": (1, np.inf, True, (None,)),
@@ -61,15 +63,21 @@ def _wording(low: float, high: float, whole: bool, others: tuple) -> str:
     return text + "".join(f", or {o!r}" for o in others)
 
 
-def resolve_steps(estimator: Any, n_rows: int) -> dict[str, int]:
-    """Return batch_size and max_epochs, by the number of rows where they are "auto"."""
-    batch = estimator.batch_size
+def resolve_steps(estimator: Any, n_rows: int, n_columns: int) -> dict[str, Any]:
+    """Return batch_size, max_epochs and learning_rate, by the table's size where "auto".
+
+    About 10,000 steps in all, fewer for wide tables. One step moves a product of N factors by N
+    times the rate, so that wide tables also want smaller steps.
+    """
+    batch, epochs, rate = estimator.batch_size, estimator.max_epochs, estimator.learning_rate
     if batch == "auto":
         batch = int(np.clip(n_rows // 40, 16, 128))
-    epochs = estimator.max_epochs
     if epochs == "auto":
-        epochs = int(np.clip(10_000 * batch / n_rows, 10, 400))
-    return {"batch_size": int(batch), "max_epochs": int(epochs)}
+        narrow = min(1.0, _NARROW / n_columns)
+        epochs = int(np.clip(10_000 * batch / n_rows * narrow, 10, 400 * narrow + 20))
+    if rate == "auto":
+        rate = _PEAK_RATE * min(1.0, np.sqrt(_NARROW / n_columns))
+    return {"batch_size": int(batch), "max_epochs": int(epochs), "learning_rate": float(rate)}
 
 
 def check_length(y: np.ndarray, n_rows: int) -> None:

@@ -142,7 +142,8 @@ class _Run:
         self.history: dict[str, list[float]] = {"train_loss": [], "learning_rate": []}
         if problem.held_out is not None:
             self.history["validation_loss"] = []
-        self.best, self.best_loss, self.best_epoch = self.state.parameters, np.inf, -1
+        self.best: kernel.Parameters | None = None
+        self.best_loss, self.best_epoch = np.inf, -1
         self.latest = np.inf
 
     def _lay_out_penalties(self) -> None:
@@ -243,7 +244,7 @@ class _Run:
                 f"Lower learning_rate (it was {self.solver.learning_rate:g}), or use a bounded "
                 "map: 'hat', or Polynomial(normalize=True)."
             )
-        cores = self.cores.unpack(self.best) if self.n_iter else self.cores
+        cores = self.cores if self.best is None else self.cores.unpack(self.best)
         return Solution(
             replace(cores, intercept=self.problem.intercept),
             self.history,

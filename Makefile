@@ -1,0 +1,38 @@
+# Every target sets up what it needs in .venv; `make demo` and `make test` are all a newcomer needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+BENCHMARKS := startup kernel scaling california
+
+.PHONY: demo test lint bench clean
+
+$(VENV)/.base: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) --editable '.[cli,plot]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	$(INSTALL) --editable '.[cli,plot,dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(INSTALL) --editable '.[cli,plot,dev,torch,bench]'
+	@touch $@
+
+demo: $(VENV)/.base
+	$(BIN)/polyadic demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest --numprocesses 2 --cov --cov-report term:skip-covered --cov-fail-under 90
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.bench
+	@for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+clean:
+	rm -rf $(VENV) demo results .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis

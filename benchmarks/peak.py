@@ -1,0 +1,62 @@
+"""The float32 peak of one core, measured: independent multiply-adds that never leave registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from common import medians
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_CHAINS = 12  # two units times a latency of four cycles need eight; more would spill registers
+_ROUNDS = 3_000_000
+_INDEX = ir.IntType(32)
+
+
+def _spread(builder, kind, scalar):
+    """Return a vector of copies of the scalar."""
+    empty = ir.Constant(kind, ir.Undefined)
+    one = builder.insert_element(empty, scalar, ir.Constant(_INDEX, 0))
+    mask = ir.Constant(ir.VectorType(_INDEX, kind.count), [0] * kind.count)
+    return builder.shuffle_vector(one, empty, mask)
+
+
+def multiply_adds(lanes: int) -> Callable:
+    """Compile a loop of independent chains a = a * x + b on vectors of so many numbers.
+
+    The kernels' own vectors have eight lanes; a CPU with wider registers has a higher peak, and
+    that is the one to be measured against. So the loop is written for any width.
+    """
+    kind = ir.VectorType(ir.FloatType(), lanes)
+
+    @intrinsic
+    def chains(_, rounds, x, b):
+        def code(context, builder, sig, args):
+            x, b = _spread(builder, kind, args[1]), _spread(builder, kind, args[2])
+            # Each chain starts elsewhere: equal chains would be computed once.
+            starts = [ir.Constant(kind, [float(n)] * lanes) for n in range(_CHAINS)]
+            room = [cgutils.alloca_once_value(builder, start) for start in starts]
+            with cgutils.for_range(builder, args[0]):
+                for a in room:
+                    product = builder.fmul(builder.load(a), x, flags=("contract",))
+                    builder.store(builder.fadd(product, b, flags=("contract",)), a)
+            out = builder.load(room[0])
+            for a in room[1:]:
+                out = builder.fadd(out, builder.load(a))
+            return builder.extract_element(out, ir.Constant(_INDEX, 0))
+
+        return types.float32(types.intp, types.float32, types.float32), code
+
+    return njit(lambda rounds, x, b: chains(rounds, x, b))
+
+
+def measure(repeats: int) -> dict[int, float]:
+    """Return operations a second, a multiply-add counted as two, by the lanes of the vectors."""
+    x, b = np.float32(0.5), np.float32(1.0)
+    loops = {lanes: multiply_adds(lanes) for lanes in (8, 16)}
+    works = {str(lanes): (lambda f=f: f(_ROUNDS, x, b)) for lanes, f in loops.items()}
+    times = medians(works, repeats)
+    return {lanes: 2.0 * lanes * _CHAINS * _ROUNDS / times[str(lanes)] for lanes in loops}

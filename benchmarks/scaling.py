@@ -1,0 +1,203 @@
+"""Time and memory of a fit against rows, columns, rank, knots and categories.
+
+Every point runs in a process of its own, which prints
+- epoch ms: the median epoch of a member as the solver runs it, with the held-out rows judged and
+  the averaged parameters kept;
+- fit s: a whole `CPRegressor.fit` of one member with `EPOCHS` epochs, from the table on;
+- MB: how much that fit raised the peak of the process's memory.
+Points take turns over the rounds, and medians over the rounds are printed. One thread throughout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import warnings
+from dataclasses import asdict, dataclass, fields, replace
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+from common import machine, print_table, print_title, seconds, verdict
+
+EPOCHS = 5
+LARGEST_SLOPE = 1.1
+LARGEST_RATIO = 1.3
+
+
+@dataclass(frozen=True)
+class Point:
+    """The size of a table and of a model; with categories, one of the columns is categorical."""
+
+    rows: int = 100_000
+    columns: int = 8
+    rank: int = 32
+    knots: int = 48
+    categories: int = 0
+    batch: int = 1024
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One size that varies while the others stay."""
+
+    name: str
+    values: tuple[int, ...]
+    base: Point
+    flat: bool = False
+
+    def points(self) -> list[Point]:
+        """Return a point for each value."""
+        return [replace(self.base, **{self.name: value}) for value in self.values]
+
+
+def sweeps(quick: bool) -> list[Sweep]:
+    """Return what is measured."""
+    small = replace(Point(), batch=128)
+    # Two rows a category at the least, and every category occurs.
+    many = replace(Point(), rows=500_000 if quick else 2_000_000)
+    most = 250_000 if quick else 1_000_000
+    return [
+        Sweep("rows", (10_000, 30_000, 100_000, 300_000) + (() if quick else (1_000_000,)), small),
+        Sweep("columns", (4, 8, 16, 32, 64), replace(small, rows=20_000)),
+        Sweep("rank", (8, 16, 32, 64, 128), replace(small, rows=20_000)),
+        Sweep("knots", (16, 64, 256, 512), Point(), flat=True),
+        Sweep("categories", (10_000, 100_000, most), many, flat=True),
+    ]
+
+
+def make_table(point: Point) -> tuple[np.ndarray, np.ndarray]:
+    """Return X of uniform columns, the codes of the categories in column 0, and y."""
+    rng = np.random.default_rng(0)
+    X = rng.random((point.rows, point.columns))
+    y = X[:, 0] * X[:, 1] + X[:, 2] + 0.1 * rng.normal(size=point.rows)
+    if point.categories:
+        X[:, 0] = rng.permutation(np.arange(point.rows) % point.categories)
+    return X, y
+
+
+def fit(point: Point, X: np.ndarray, y: np.ndarray) -> None:
+    """Fit one member on one thread."""
+    from polyadic import CPRegressor
+    from polyadic.maps import Hat
+
+    CPRegressor(
+        maps=Hat(point.knots),
+        rank=point.rank,
+        n_members=1,
+        n_jobs=1,
+        max_epochs=EPOCHS,
+        batch_size=point.batch,
+        categorical_features=[0] if point.categories else "from_dtype",
+        random_state=0,
+    ).fit(X, y)
+
+
+def epoch_seconds(point: Point, X: np.ndarray, y: np.ndarray) -> float:
+    """Train a member and return the median time from one report of the solver to the next."""
+    from polyadic.ensemble import Recipe, Table, train_members
+    from polyadic.inits import NearOne
+    from polyadic.losses import SquaredError
+    from polyadic.maps import Hat, OneHot
+    from polyadic.solvers.adam import Adam
+
+    columns = list(np.ascontiguousarray(X.T))
+    maps = [Hat(point.knots) for _ in columns]
+    if point.categories:
+        columns[0], maps[0] = columns[0].astype(np.int64), OneHot()
+    maps = [m.fit(x) for m, x in zip(maps, columns)]
+    solver = Adam(batch_size=point.batch, max_epochs=EPOCHS)
+    recipe = Recipe(
+        SquaredError(), np.zeros(1), point.rank, NearOne(), solver, None, None, 0.0, 2.0, False, 0.1
+    )
+    table = Table(columns, ((y - y.mean()) / y.std())[:, None], np.ones(len(y)))
+    ticks: list[float] = []
+    train_members(recipe, maps, table, None, 1, 0, 1, lambda *_: ticks.append(perf_counter()))
+    return float(np.median(np.diff(ticks)))
+
+
+def measure_here(point: Point) -> dict[str, float]:
+    """Measure a point in this process."""
+    import psutil
+
+    # The base settings compile or load all kernels, on a table that leaves the memory alone.
+    tiny = replace(point, rows=2000, categories=min(point.categories, 100))
+    fit(tiny, *make_table(tiny))
+    X, y = make_table(point)
+    before = psutil.Process().memory_info().rss
+    whole = seconds(lambda: fit(point, X, y))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"epoch": epoch_seconds(point, X, y), "fit": whole, "memory": (peak - before) / 1e6}
+
+
+def measure(point: Point) -> dict[str, float]:
+    """Measure a point in a fresh process."""
+    command = [sys.executable, __file__, "--point", json.dumps(asdict(point))]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def slope(x: tuple[int, ...], y: list[float]) -> float:
+    """Return the exponent of the power law through the points."""
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def judge(sweep: Sweep, found: list[dict[str, float]]) -> None:
+    """Print what the requirement is about."""
+    for name in ("epoch", "fit", "memory"):
+        times = [entry[name] for entry in found]
+        if sweep.flat:
+            value, largest, word = times[-1] / times[0], LARGEST_RATIO, "last over first"
+        else:
+            value, largest, word = slope(sweep.values, times), LARGEST_SLOPE, "log-log slope"
+        # A table of parameters as tall as the categories has to be kept, made and averaged.
+        required = name == "epoch" or not sweep.flat
+        tail = f"  at most {largest}: {verdict(value <= largest)}" if required else ""
+        print(f"{name:>6}: {word} {value:.2f}{tail}", flush=True)
+
+
+def run(sweep: Sweep, rounds: int) -> None:
+    """Measure a sweep and print it."""
+    fixed = ", ".join(
+        f"{f.name} {getattr(sweep.base, f.name):,}"
+        for f in fields(Point)
+        if f.name != sweep.name and getattr(sweep.base, f.name)
+    )
+    print_title(f"{sweep.name.capitalize()} ({fixed})")
+    points = sweep.points()
+    each: list[list[dict[str, float]]] = [[] for _ in points]
+    for _ in range(rounds):
+        for results, point in zip(each, points):
+            results.append(measure(point))
+    found = [{key: median(r[key] for r in results) for key in results[0]} for results in each]
+    lines = [
+        [f"{v:,}", f"{1e3 * e['epoch']:.1f}", f"{e['fit']:.2f}", f"{e['memory']:.0f}"]
+        for v, e in zip(sweep.values, found)
+    ]
+    print_table([sweep.name, "epoch ms", "fit s", "MB"], lines)
+    judge(sweep, found)
+
+
+def main() -> None:
+    """Measure and print; or, with --point, measure one point and print it as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="smaller tables, one round")
+    parser.add_argument("--only", help="one sweep: rows, columns, rank, knots or categories")
+    parser.add_argument("--point", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.point:
+        warnings.simplefilter("ignore")
+        print(json.dumps(measure_here(Point(**json.loads(options.point)))))
+        return
+    rounds = 1 if options.quick else 3
+    print(machine())
+    print(f"one member, one thread, {EPOCHS} epochs; medians of {rounds} rounds of fresh processes")
+    for sweep in sweeps(options.quick):
+        if options.only in (None, sweep.name):
+            run(sweep, rounds)
+
+
+if __name__ == "__main__":
+    main()

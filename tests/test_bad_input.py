@@ -1,0 +1,148 @@
+"""Bad input gets an error that says what was given and what would be right."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from polyadic import CPClassifier, CPRegressor, maps, settings
+
+X = np.random.default_rng(0).normal(size=(20, 3))
+Y = X[:, 0]
+FAST = {"n_members": 1, "rank": 2, "max_epochs": 1}
+
+
+def refused(message, X=X, y=Y, error=ValueError, model=None, **fit):
+    with pytest.raises(error, match=message):
+        (CPRegressor(**FAST) if model is None else model).fit(X, y, **fit)
+
+
+def test_target_with_nan():
+    refused("Input y contains NaN", y=np.where(np.arange(20) == 4, np.nan, Y))
+
+
+def test_target_with_infinity():
+    refused("Input y contains infinity", y=np.where(np.arange(20) == 4, np.inf, Y))
+
+
+def test_infinite_numbers():
+    bad = X.copy()
+    bad[2, 1] = np.inf
+    refused("Column 1 holds infinity in 1 of 20 rows", X=bad)
+
+
+def test_no_rows():
+    refused(r"0 sample\(s\)", X=X[:0], y=Y[:0])
+    refused(r"0 sample\(s\)", X=pd.DataFrame({"a": []}), y=Y[:0])
+
+
+def test_lengths_that_do_not_match():
+    refused("X has 20 rows and y has 19", y=Y[:-1])
+    refused("sample_weight has 3 entries, but X has 20 rows", sample_weight=np.ones(3))
+
+
+def test_negative_and_missing_weights():
+    refused("must not be negative, but its smallest entry is -1", sample_weight=-np.ones(20))
+    refused("zero for every row", sample_weight=np.zeros(20))
+    refused("Input sample_weight contains NaN", sample_weight=np.full(20, np.nan))
+
+
+def test_a_string_column_in_an_array():
+    bad = X.astype(object)
+    bad[3, 1] = "tall"
+    refused("(?s)tall.*categorical_features", X=bad)
+
+
+def test_sparse_tables():
+    refused("(?i)sparse", X=sparse.csr_array(X), error=(TypeError, ValueError))
+
+
+def test_a_column_missing_at_predict_time():
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    model = CPRegressor(**FAST).fit(frame, Y)
+    with pytest.raises(
+        ValueError, match="X lacks 1 of the 3 columns that CPRegressor was fitted on: 'b'"
+    ):
+        model.predict(frame[["a", "c"]])
+    with pytest.raises(ValueError, match="X has 2 features, but CPRegressor is expecting 3"):
+        CPRegressor(**FAST).fit(X, Y).predict(X[:, :2])
+
+
+def test_duplicate_column_names():
+    refused("Column names must differ from each other", X=pd.DataFrame(X, columns=["a", "b", "a"]))
+
+
+def test_one_class_only():
+    refused("needs at least two classes", y=np.zeros(20), model=CPClassifier(**FAST))
+
+
+def test_missing_labels():
+    bad = np.array(["a", "b"] * 10, dtype=object)
+    bad[3] = None
+    refused("missing labels", y=bad, model=CPClassifier(**FAST))
+
+
+def test_negative_counts():
+    refused("needs y >= 0, but the smallest y is -", model=CPRegressor(**FAST, loss="poisson"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("maps", "spline", "Unknown map 'spline'. Choose from: bspline, chebyshev, fourier, hat"),
+        ("maps", {"nothing": "hat"}, "nothing"),
+        ("loss", "l1", "Unknown loss 'l1'. Choose from: absolute_error, huber"),
+        ("init", "zero", "Unknown init 'zero'. Choose from: gaussian, linear, near_one"),
+        ("solver", "sgd", "Unknown solver 'sgd'. Choose from: adam"),
+        ("schedule", "step", "Unknown schedule 'step'. Choose from: constant, one_cycle"),
+        ("rank", 0, "rank must be a whole number of at least 1, got 0"),
+        ("rank", 2.5, "rank must be a whole number of at least 1, got 2.5"),
+        ("l2", -1, "l2 must be a number of at least 0, or 'auto', got -1"),
+        ("l2", "much", "l2 must be a number"),
+        ("smoothness", None, "smoothness must be a number"),
+        ("order_alpha", np.nan, "order_alpha must be a number"),
+        ("n_members", 0, "n_members must be a whole number of at least 1"),
+        ("max_epochs", -1, "max_epochs must be a whole number of at least 0, or 'auto'"),
+        ("batch_size", 0, "batch_size must be a whole number"),
+        ("learning_rate", "fast", "learning_rate must be a number"),
+        ("average", 1.0, "average must be a number from 0"),
+        ("validation_fraction", 0.9, "validation_fraction must be a number from"),
+        ("n_iter_no_change", 0, "n_iter_no_change must be a whole number of at least 1, or None"),
+    ],
+)
+def test_parameters(name, value, message):
+    refused(message, model=CPRegressor(**{**FAST, name: value}))
+
+
+def test_classifier_losses_are_listed():
+    model = CPClassifier(**FAST, loss="hinge")
+    refused("Unknown loss 'hinge'. Choose from: log_loss, squared_error", y=Y > 0, model=model)
+
+
+def test_too_large_a_model_is_refused_before_allocating():
+    model = CPRegressor(**{**FAST, "rank": 10**10})
+    refused("(?s)would need about .* GB to train; this machine has", error=MemoryError, model=model)
+    wide = CPRegressor(**{**FAST, "rank": 10**6}, maps=maps.Polynomial(2), order_alpha=1.0)
+    refused("would need about", error=MemoryError, model=wide)
+
+
+def test_memory_of_a_machine_that_does_not_say(monkeypatch):
+    def silent(name):
+        raise ValueError(name)
+
+    monkeypatch.setattr(settings.os, "sysconf", silent)
+    assert settings.physical_memory() == 8e9
+
+
+def test_validation_rows_without_targets():
+    refused("X_val was given without y_val", X_val=X)
+
+
+def test_outputs_that_change():
+    model = CPRegressor(**FAST, warm_start=True).fit(X, Y)
+    with pytest.raises(ValueError, match="y has 2 outputs, but the model was fitted with 1"):
+        model.fit(X, np.column_stack([Y, Y]))
+
+
+def test_target_of_three_dimensions():
+    refused("dim", y=np.zeros((20, 2, 2)))

@@ -1,0 +1,108 @@
+"""The command line, run as a user would run it."""
+
+import subprocess
+import sys
+
+import pytest
+
+import polyadic
+from polyadic import cli, datasets
+
+pytest.importorskip("typer")
+from typer.testing import CliRunner
+
+from polyadic.commands import app, demo
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "100"})
+
+
+@pytest.fixture
+def unreachable(monkeypatch):
+    def fetch(**_):
+        raise datasets.DatasetUnavailable("California housing could not be obtained.")
+
+    monkeypatch.setattr(datasets, "fetch_california_housing", fetch)
+
+
+def test_demo_goes_on_with_the_synthetic_table(unreachable, tmp_path):
+    result = run("demo", "--quick", "--out", tmp_path / "pictures")
+    assert result.exit_code == 0, result.output
+    assert "cannot be had here" in result.output
+    assert "Synthetic table, the paper's split: 400 / 480 / 600 rows" in result.output
+    for model in ("polyadic CPRegressor", *demo.RIVALS):
+        row = next(line for line in result.output.splitlines() if line.startswith(f"│ {model} "))
+        numbers = [float(cell) for cell in row.split("│")[2:-1]]
+        assert len(numbers) == 4
+        assert min(numbers) >= 0
+    assert "of the variance)." in result.output
+    for picture in ("learning_curve.png", "effects.png"):
+        assert (tmp_path / "pictures" / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_needs_no_torch_ray_or_pandas(tmp_path):
+    code = """import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("torch", "ray", "pandas"):
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Absent())
+from polyadic import cli, datasets
+from polyadic.commands import demo
+def fetch(**_):
+    raise datasets.DatasetUnavailable("none")
+datasets.fetch_california_housing = fetch
+demo.RIVALS.clear()
+sys.argv = ["polyadic", "demo", "--quick", "--out", sys.argv[1]]
+cli.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "learning_curve.png").exists()
+
+
+def test_demo_without_matplotlib_leaves_the_pictures_out(unreachable, tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "RIVALS", {})
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = run("demo", "--quick", "--out", tmp_path / "pictures")
+    assert result.exit_code == 0, result.output
+    assert "pip install 'polyadic[plot]'" in result.output
+    assert not (tmp_path / "pictures").exists()
+
+
+def test_units_lead_back_to_the_table():
+    task = demo._task(datasets.load_synthetic, "Synthetic table", "y")
+    X = datasets.load_synthetic().data
+    for part in (task.split.X_train, task.split.X_val, task.split.X_test):
+        back = task.shift + task.scale * part
+        distance = abs(back[:5, None] - X[None]).max(axis=2).min(axis=1)
+        assert distance.max() < 1e-9
+
+
+def test_version_is_that_of_the_package():
+    result = run("--version")
+    assert result.exit_code == 0
+    assert result.output.strip() == f"polyadic {polyadic.__version__}"
+
+
+def test_help_lists_the_commands():
+    result = run("--help")
+    assert result.exit_code == 0
+    assert "demo" in result.output
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich", "pyarrow"])
+def test_without_the_extra_the_command_says_what_to_install(monkeypatch, capsys, missing):
+    for name in [n for n in sys.modules if n.split(".")[:2] == ["polyadic", "commands"]]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(polyadic, "commands", raising=False)
+    for name in [n for n in sys.modules if n.split(".")[0] == missing]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 1
+    assert "pip install 'polyadic[cli]'" in capsys.readouterr().err

@@ -1,0 +1,445 @@
+"""Laws of the fitted estimators."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import roc_auc_score
+
+from polyadic import CPClassifier, CPRegressor, inits, local, losses, maps
+from polyadic.ensemble import merge
+
+SMALL = {"n_members": 1, "rank": 8, "max_epochs": 30, "random_state": 0}
+
+
+def table(n=300, seed=0):
+    """Return a frame with numbers, an integer, categories and missing values, and a target."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(
+        {
+            "size": rng.normal(size=n),
+            "age": rng.integers(0, 50, n),
+            "town": rng.choice(["Bath", "Cork", "Dale", "Elm"], n),
+            "old": rng.random(n) < 0.3,
+        }
+    )
+    y = X["size"] * (X["town"] == "Cork") + 0.02 * X["age"] + X["old"] + 0.1 * rng.normal(size=n)
+    X.loc[rng.random(n) < 0.1, "size"] = np.nan
+    X.loc[rng.random(n) < 0.1, "town"] = None
+    return X, y.to_numpy()
+
+
+def labels(y, n_classes):
+    edges = np.quantile(y, np.arange(1, n_classes) / n_classes)
+    return np.array(["low", "mid", "top"])[np.digitize(y, edges)]
+
+
+def same_model(a, b):
+    return all(np.array_equal(x, y) for x, y in zip(a.cores_, b.cores_)) and np.array_equal(
+        a.weights_, b.weights_
+    )
+
+
+# ---- laws ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_members", [1, 3])
+def test_permuting_columns_permutes_cores(n_members):
+    X, y = table()
+    order = [2, 0, 3, 1]
+    params = {**SMALL, "n_members": n_members, "max_epochs": 10}
+    model = CPRegressor(**params).fit(X, y)
+    other = CPRegressor(**params).fit(X.iloc[:, order], y)
+    np.testing.assert_allclose(other.predict(X), model.predict(X), atol=2e-4 * y.std())
+    for ours, theirs in zip([model.cores_[k] for k in order], other.cores_):
+        np.testing.assert_allclose(theirs, ours, atol=2e-3)
+
+
+@pytest.mark.parametrize("estimator", [CPRegressor, CPClassifier])
+def test_same_seed_gives_the_same_bits_whatever_n_jobs(estimator):
+    X, y = table()
+    target = y if estimator is CPRegressor else labels(y, 3)
+    params = {**SMALL, "n_members": 4, "max_epochs": 5}
+    models = [estimator(**params, n_jobs=n_jobs).fit(X, target) for n_jobs in (1, 2, -1, 2)]
+    for other in models[1:]:
+        assert same_model(models[0], other)
+        np.testing.assert_array_equal(models[0].raw(X), other.raw(X))
+
+
+def test_another_seed_gives_another_model():
+    X, y = table()
+    a = CPRegressor(**SMALL).fit(X, y)
+    b = CPRegressor(**{**SMALL, "random_state": 1}).fit(X, y)
+    assert not same_model(a, b)
+
+
+def test_shuffling_rows_changes_nothing():
+    X, y = table()
+    shuffle = np.random.default_rng(0).permutation(len(y))
+    a = CPRegressor(**SMALL).fit(X, y)
+    b = CPRegressor(**SMALL).fit(X.iloc[shuffle], y[shuffle])
+    assert same_model(a, b)
+
+
+def test_a_weight_of_two_is_the_row_twice_and_of_zero_no_row():
+    X, y = table()
+    weight = np.random.default_rng(1).integers(0, 3, len(y))
+    rows = np.repeat(np.arange(len(y)), weight)
+    a = CPRegressor(**SMALL).fit(X, y, sample_weight=weight)
+    b = CPRegressor(**SMALL).fit(X.iloc[rows], y[rows])
+    assert same_model(a, b)
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2])
+@pytest.mark.parametrize("init", ["near_one", "linear"])
+def test_merged_members_predict_their_mean(n_outputs, init, monkeypatch):
+    import polyadic.fitting as fitting
+
+    kept = []
+    monkeypatch.setattr(fitting, "merge", lambda members: kept.extend(members) or merge(members))
+    X, y = table()
+    target = y if n_outputs == 1 else np.column_stack([y, -2 * y + X["age"]])
+    model = CPRegressor(**{**SMALL, "n_members": 3, "rank": 3, "init": init}).fit(X, target)
+    assert len(kept) == 3
+    knots = [member.maps[0].knots_ for member in kept]
+    assert not np.array_equal(knots[0], knots[1])
+    raws = []
+    for member in kept:
+        cores = member.solution.cores.rescale(model._center, model._scale)
+        raws.append(cores.contract(local.encode(member.maps, model.columns_.code(X))))
+    mean = np.mean(raws, axis=0)
+    np.testing.assert_allclose(model.raw(X), mean, rtol=1e-5, atol=1e-5 * np.abs(mean).max())
+
+
+def test_prediction_is_the_same_for_one_row_and_for_all():
+    X, y = table()
+    model = CPRegressor(**SMALL).fit(X, y)
+    everything = model.predict(X)
+    assert everything.dtype == np.float64
+    for i in (0, 17, 299):
+        np.testing.assert_array_equal(model.predict(X.iloc[[i]]), everything[[i]])
+
+
+def test_units_of_columns_and_target_do_not_matter():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 3))
+    y = X[:, 0] + X[:, 0] * X[:, 1]
+    far = X * [1e-3, 4.0, 1e6] + [0.0, -50.0, 1e8]
+    for family in ("auto", maps.Polynomial(3)):
+        params = {**SMALL, "maps": family, "max_epochs": 80}
+        near_score = CPRegressor(**params).fit(X, y).score(X, y)
+        far_score = CPRegressor(**params).fit(far, 1e6 * y + 1e9).score(far, 1e6 * y + 1e9)
+        assert near_score > 0.9
+        assert far_score == pytest.approx(near_score, abs=0.05)
+
+
+def test_fit_changes_no_parameter():
+    X, y = table()
+    model = CPRegressor(maps={"size": maps.Hat(5)}, loss=losses.Huber(), **SMALL)
+    before = repr(model.get_params())
+    model.fit(X, y)
+    assert repr(model.get_params()) == before
+    assert repr(clone(model).get_params()) == before
+
+
+def test_a_fit_that_fails_leaves_the_model_as_it_was():
+    X, y = table()
+    model = CPRegressor(**SMALL).fit(X, y)
+    before = model.predict(X)
+    with pytest.raises(ValueError, match="NaN"):
+        model.fit(X[["size"]], np.where(np.arange(300) == 3, np.nan, y))
+    model.rank = 0
+    with pytest.raises(ValueError, match="rank must be a whole number of at least 1, got 0"):
+        model.fit(X[["age"]], y)
+    np.testing.assert_array_equal(model.predict(X), before)
+
+
+def test_pickling_keeps_the_model():
+    X, y = table()
+    model = CPRegressor(**SMALL).fit(X, y)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+
+
+# ---- losses, outputs, classes -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", [*sorted(losses.LOSSES), losses.Quantile(0.8)], ids=str)
+def test_every_regression_loss_learns(loss):
+    X, y = table()
+    target = np.round(np.exp(y)) if loss == "poisson" else y
+    model = CPRegressor(**{**SMALL, "max_epochs": 80}, loss=loss).fit(X, target)
+    assert np.corrcoef(model.predict(X), target)[0, 1] > 0.6
+    if loss == "poisson":
+        assert model.predict(X).min() > 0
+
+
+def test_quantiles_are_in_order_and_cover_their_share():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (2000, 1))
+    y = X[:, 0] + rng.normal(size=2000)
+    for level in (0.1, 0.5, 0.9):
+        model = CPRegressor(**SMALL, loss=losses.Quantile(level)).fit(X, y)
+        assert np.mean(y <= model.predict(X)) == pytest.approx(level, abs=0.04)
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_several_outputs(separate):
+    X, y = table()
+    Y = np.column_stack([y, 100 - 50 * y, X["age"] * 0.1])
+    model = CPRegressor(**{**SMALL, "rank": 6}, separate_outputs=separate).fit(X, Y)
+    assert model.predict(X).shape == (300, 3)
+    assert model.score(X, Y) > 0.65
+    assert model.weights_.shape == ((18, 3) if separate else (6, 3))
+    if separate:
+        blocks = np.kron(np.eye(3), np.ones((6, 1)))
+        np.testing.assert_array_equal(model.weights_ != 0, blocks != 0)
+
+
+def test_the_papers_separate_tensors_keep_weights_of_one():
+    X, y = table()
+    model = CPClassifier(**SMALL, separate_outputs=True, init="gaussian").fit(X, labels(y, 3))
+    np.testing.assert_array_equal(model.weights_, np.kron(np.eye(3), np.ones((8, 1))))
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("loss", ["log_loss", "squared_error"])
+def test_classes(n_classes, loss):
+    X, y = table(600)
+    target = labels(y, n_classes)
+    model = CPClassifier(**{**SMALL, "max_epochs": 60}, loss=loss).fit(X, target)
+    share = model.predict_proba(X)
+    np.testing.assert_allclose(share.sum(axis=1), 1.0)
+    assert share.shape == (600, n_classes)
+    assert model.score(X, target) > 0.75
+    assert set(model.predict(X)) <= set(target)
+    assert model.decision_function(X).shape == ((600,) if n_classes == 2 else (600, 3))
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "squared_error"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_class_weight_is_sample_weight_by_class(loss, n_classes):
+    X, y = table()
+    target = labels(y, n_classes)
+    each = {"low": 3.0, "mid": 1.0, "top": 2.0}
+    each = {k: v for k, v in each.items() if k in set(target)}
+    a = CPClassifier(**SMALL, loss=loss, class_weight=each).fit(X, target)
+    weight = np.array([each[t] for t in target])
+    b = CPClassifier(**SMALL, loss=loss).fit(X, target, sample_weight=weight)
+    assert same_model(a, b)
+    c = CPClassifier(**SMALL, loss=loss, class_weight="balanced").fit(X, target)
+    assert not same_model(a, c)
+
+
+def test_digits():
+    X, y = load_digits(return_X_y=True)
+    model = CPClassifier(n_members=1, rank=24, max_epochs=15, random_state=0)
+    assert model.fit(X[:1200], y[:1200]).score(X[1200:], y[1200:]) > 0.9
+
+
+# ---- going on -----------------------------------------------------------------------------------
+
+
+def test_partial_fit_learns_from_pieces():
+    X, y = table(3000)
+    model = CPRegressor(rank=8, learning_rate=0.01, random_state=0)
+    for _ in range(5):
+        for start in range(0, 3000, 500):
+            model.partial_fit(X[start : start + 500], y[start : start + 500])
+    assert model.score(X, y) > 0.8
+
+
+def test_partial_fit_of_a_classifier_knows_classes_it_has_not_met():
+    X, y = table()
+    target = labels(y, 3)
+    model = CPClassifier(rank=8, random_state=0)
+    few = target != "top"
+    with pytest.raises(ValueError, match="classes must be passed on the first call"):
+        model.partial_fit(X[few], target[few])
+    model.partial_fit(X[few], target[few], classes=np.unique(target))
+    for _ in range(20):
+        model.partial_fit(X, target)
+    assert model.score(X, target) > 0.7
+    with pytest.raises(ValueError, match="not among the known classes"):
+        model.partial_fit(X, np.where(target == "top", "huge", target))
+
+
+def test_partial_fit_goes_on_from_fit():
+    X, y = table()
+    model = CPRegressor(**SMALL).fit(X, y)
+    before = model.score(X, y)
+    model.learning_rate = 1e-4
+    model.partial_fit(X, y)
+    assert model.score(X, y) == pytest.approx(before, abs=0.02)
+
+
+def test_warm_start_goes_on_where_it_stopped():
+    X, y = table()
+    model = CPRegressor(**{**SMALL, "max_epochs": 10}, warm_start=True, learning_rate=0.003)
+    scores = [model.fit(X, y).score(X, y) for _ in range(4)]
+    assert scores[-1] > scores[0]
+    model.max_epochs = 0
+    before = model.predict(X)
+    np.testing.assert_allclose(model.fit(X, y).predict(X), before, rtol=1e-5, atol=1e-6)
+
+
+def test_given_validation_rows_choose_the_epoch():
+    X, y = table(600)
+    model = CPRegressor(**SMALL)
+    model.fit(X[:400], y[:400], X_val=X[400:], y_val=y[400:])
+    curve = model.history_[0]["validation_loss"]
+    scale = y[:400].std() ** 2
+    found = np.mean((model.predict(X[400:]) - y[400:]) ** 2) / scale
+    assert found == pytest.approx(min(curve), rel=0.02)
+
+
+def test_early_stopping_stops_early():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 3)), rng.normal(size=200)  # nothing to learn
+    model = CPRegressor(
+        n_members=1, max_epochs=300, n_iter_no_change=5, schedule="constant", random_state=0
+    )
+    assert model.fit(X, y).n_iter_ < 300
+
+
+def test_divergence_warns_and_names_the_parameter():
+    X, y = table()
+    model = CPRegressor(**{**SMALL, "learning_rate": 1e25})
+    with pytest.warns(ConvergenceWarning, match="Lower learning_rate"):
+        model.fit(X, y)
+    assert np.all(np.isfinite(model.predict(X)))
+
+
+def test_order_penalty_shrinks_high_orders():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    y = X.sum(axis=1) + X.prod(axis=1)
+    params = {**SMALL, "maps": maps.Polynomial(2), "init": inits.Linear(noise=0.1)}
+    plain = CPRegressor(**params).fit(X, y).tensor_.to_dense()[..., 0]
+    held = CPRegressor(**params, order_alpha=0.01, order_beta=3.0).fit(X, y)
+    held = held.tensor_.to_dense()[..., 0]
+    assert plain[1, 1, 1] > 0.7
+    assert held[1, 1, 1] < 0.5 * plain[1, 1, 1]
+    assert held[1, 0, 0] > 0.6 * plain[1, 0, 0]
+
+
+def test_progress_is_shown_on_request(capsys):
+    X, y = table(60)
+    CPRegressor(**{**SMALL, "max_epochs": 3}, verbose=1).fit(X, y)
+    shown = capsys.readouterr().err
+    assert "CPRegressor [####" in shown
+    assert "100%" in shown
+    CPRegressor(**{**SMALL, "max_epochs": 3}).fit(X, y)
+    assert capsys.readouterr().err == ""
+
+
+# ---- odd tables ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_handful_of_rows(n):
+    X, y = table(n)
+    assert np.all(np.isfinite(CPRegressor(**SMALL).fit(X, y).predict(X)))
+
+
+def test_constant_and_empty_columns():
+    X, y = table()
+    X = X.assign(same=1.0, none=np.nan, blank=None)
+    model = CPRegressor(**SMALL).fit(X, y)
+    assert np.all(np.isfinite(model.predict(X)))
+    other = X.assign(same=7.0, none=3.0, blank="new")
+    assert np.all(np.isfinite(model.predict(other)))
+
+
+def test_constant_target():
+    X, _ = table()
+    model = CPRegressor(**SMALL).fit(X, np.full(300, 7.0))
+    np.testing.assert_allclose(model.predict(X), 7.0, atol=1e-3)
+
+
+def test_missing_and_unseen_values_are_neutral():
+    X, y = table()
+    model = CPRegressor(**SMALL).fit(X, y)
+    blank = pd.DataFrame({"size": [np.nan], "age": [np.nan], "town": [None], "old": [None]})
+    unseen = blank.assign(town="Zug")
+    assert np.isfinite(model.predict(blank)[0])
+    np.testing.assert_array_equal(model.predict(unseen), model.predict(blank))
+    terms = np.prod([core[0] for core in model.cores_], axis=0)
+    expected = model.intercept_ + terms @ model.weights_
+    np.testing.assert_allclose(model.predict(blank), expected, rtol=1e-5)
+
+
+def test_frames_are_matched_by_name():
+    X, y = table()
+    model = CPRegressor(**SMALL).fit(X, y)
+    np.testing.assert_array_equal(model.predict(X[X.columns[::-1]]), model.predict(X))
+    with pytest.raises(ValueError, match="town"):
+        model.predict(X.drop(columns="town"))
+
+
+@pytest.mark.parametrize("kind", ["polars", "pyarrow"])
+def test_other_tables_give_the_same_model(kind):
+    X, y = table()
+    if kind == "polars":
+        import polars as pl
+
+        other = pl.from_pandas(X)
+    else:
+        import pyarrow as pa
+
+        other = pa.Table.from_pandas(X, preserve_index=False)
+    a = CPRegressor(**SMALL).fit(X, y)
+    b = CPRegressor(**SMALL).fit(other, y)
+    assert same_model(a, b)
+    np.testing.assert_array_equal(a.predict(X), b.predict(other))
+
+
+def test_a_thousand_columns():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 1000))
+    y = X[:, 3] - X[:, 700]
+    model = CPRegressor(**{**SMALL, "max_epochs": 5, "n_members": 2}).fit(X, y)
+    assert np.all(np.isfinite(model.predict(X)))
+    linear = CPRegressor(**{**SMALL, "max_epochs": 2}, maps=maps.Polynomial(2), init="linear")
+    assert linear.fit(X, y).score(X, y) > 0.9
+    heavy = CPRegressor(
+        **{**SMALL, "max_epochs": 2}, maps=maps.Polynomial(2), order_alpha=1e-4, order_beta=2.0
+    )
+    assert np.all(np.isfinite(heavy.fit(X, y).predict(X)))
+
+
+def test_many_categories():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.permutation(200_000), rng.integers(0, 2, 200_000)])
+    y = X[:, 1].astype(float)
+    model = CPRegressor(
+        n_members=1, rank=8, max_epochs=1, categorical_features=[0, 1], random_state=0
+    )
+    assert model.fit(X, y).score(X, y) > 0.9
+    assert model.cores_[0].shape == (200_001, 8)
+
+
+def test_maps_by_name_by_instance_and_by_column():
+    X, y = table()
+    by_name = CPRegressor(**SMALL, maps="bspline").fit(X, y)
+    assert [type(m).__name__ for m in by_name.maps_] == ["BSpline", "BSpline", "OneHot", "OneHot"]
+    mixed = {"size": maps.Polynomial(4), "age": "onehot", 2: maps.OneHot(min_count=2)}
+    by_column = CPRegressor(**SMALL, maps=mixed).fit(X, y)
+    kinds = [type(m).__name__ for m in by_column.maps_]
+    assert kinds == ["Polynomial", "OneHot", "OneHot", "OneHot"]
+    all_categories = CPRegressor(**SMALL, maps=maps.OneHot()).fit(X[["age", "town"]], y)
+    assert [type(m).__name__ for m in all_categories.maps_] == ["OneHot", "OneHot"]
+
+
+def test_auc_with_the_papers_loss_on_sparse_categories():
+    rng = np.random.default_rng(0)
+    users, items = rng.integers(0, 30, 3000), rng.integers(0, 40, 3000)
+    taste, kind = rng.normal(size=30), rng.normal(size=40)
+    y = (taste[users] * kind[items] + 0.3 * rng.normal(size=3000)) > 0
+    X = pd.DataFrame({"user": users.astype(str), "item": items.astype(str)})
+    model = CPClassifier(n_members=1, rank=8, loss="squared_error", max_epochs=60, random_state=0)
+    model.fit(X[:2000], y[:2000])
+    assert roc_auc_score(y[2000:], model.decision_function(X[2000:])) > 0.9

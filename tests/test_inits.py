@@ -1,0 +1,138 @@
+"""Initial cores, above all that the linear start predicts what the linear model predicts."""
+
+import numpy as np
+import pandas as pd
+import parts
+import pytest
+from sklearn.linear_model import LinearRegression, LogisticRegression
+
+from polyadic import CPClassifier, CPRegressor, inits, maps
+
+NO_EPOCHS = {"n_members": 1, "max_epochs": 0, "early_stopping": False, "random_state": 0}
+
+
+def regression(n=120, n_columns=4, n_outputs=1, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, n_columns))
+    y = X @ rng.normal(size=(n_columns, n_outputs)) + 0.3 * rng.normal(size=(n, n_outputs)) + 5.0
+    return X, y[:, 0] if n_outputs == 1 else y
+
+
+def design(X, degrees):
+    """Return powers of the standardised columns, as the polynomial map has them."""
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
+    return np.hstack([Z**k for k in degrees])
+
+
+@pytest.mark.parametrize("n_outputs", [1, 3])
+@pytest.mark.parametrize("rank", [2, 4, 12, 20], ids="rank={}".format)
+@pytest.mark.parametrize("separate", [False, True])
+def test_linear_init_predicts_what_linear_regression_predicts(n_outputs, rank, separate):
+    X, y = regression(n_outputs=n_outputs)
+    model = CPRegressor(
+        maps=maps.Polynomial(3), rank=rank, init="linear", separate_outputs=separate, **NO_EPOCHS
+    ).fit(X, y)
+    linear = LinearRegression().fit(design(X, [1, 2]), y)
+    expected = linear.predict(design(X, [1, 2]))
+    np.testing.assert_allclose(model.predict(X), expected, atol=1e-6 * np.abs(expected).max())
+
+
+def test_linear_init_on_degree_one_elements_is_the_plain_linear_model():
+    X, y = regression()
+    init = inits.Linear(degree_one=True)
+    model = CPRegressor(maps=maps.Polynomial(5), rank=8, init=init, **NO_EPOCHS).fit(X, y)
+    expected = LinearRegression().fit(X, y).predict(X)
+    np.testing.assert_allclose(model.predict(X), expected, atol=1e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("rank", [1, 8])
+def test_linear_init_with_categorical_columns_and_weights(rank):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.choice(list("uvw"), 200), "b": rng.choice(list("xy"), 200)})
+    y = (X["a"] == "u") * 2.0 - (X["b"] == "x") * 1.0 + 0.1 * rng.normal(size=200)
+    weight = rng.integers(1, 4, 200).astype(float)
+    model = CPRegressor(rank=rank, init="linear", **NO_EPOCHS).fit(X, y, sample_weight=weight)
+    dummies = pd.get_dummies(X).astype(float)
+    expected = LinearRegression().fit(dummies, y, sample_weight=weight).predict(dummies)
+    np.testing.assert_allclose(model.predict(X), expected, atol=3e-6)
+
+
+@pytest.mark.parametrize("rank", [1, 8])
+def test_linear_init_predicts_what_logistic_regression_predicts(rank):
+    X, y = regression()
+    labels = y > np.median(y)
+    model = CPClassifier(maps=maps.Polynomial(2), rank=rank, init="linear", **NO_EPOCHS)
+    model.fit(X, labels)
+    linear = LogisticRegression(C=1.0, tol=1e-10, max_iter=10_000).fit(design(X, [1]), labels)
+    expected = linear.decision_function(design(X, [1]))
+    np.testing.assert_allclose(model.decision_function(X), expected, atol=1e-4)
+
+
+def test_linear_init_of_three_classes_starts_close_to_its_optimum():
+    X, y = regression(n=300)
+    labels = np.digitize(y, np.quantile(y, [0.33, 0.67]))
+    model = CPClassifier(maps=maps.Polynomial(2), rank=12, init="linear", **NO_EPOCHS)
+    linear = LogisticRegression(max_iter=10_000).fit(design(X, [1]), labels)
+    model.fit(X, labels)
+    assert model.score(X, labels) >= linear.score(design(X, [1]), labels) - 0.02
+
+
+@pytest.mark.parametrize("loss", ["poisson", "huber", "absolute_error"])
+def test_linear_init_serves_every_loss(loss):
+    X, y = regression()
+    counts = np.round(np.exp(0.3 * (y - y.mean())))
+    model = CPRegressor(maps=maps.Polynomial(2), rank=4, init="linear", loss=loss, **NO_EPOCHS)
+    model.fit(X, counts)
+    assert np.corrcoef(model.predict(X), counts)[0, 1] > 0.5
+
+
+@pytest.mark.parametrize("init", parts.INITS, ids=repr)
+def test_every_init_learns(init):
+    X, y = regression(n=300)
+    y = y + X[:, 0] * X[:, 1]
+    model = CPRegressor(
+        maps=maps.Polynomial(3),
+        rank=8,
+        init=init,
+        n_members=1,
+        max_epochs=150,
+        learning_rate=0.01,
+        random_state=0,
+    )
+    assert model.fit(X, y).score(X, y) > 0.9
+
+
+def test_linear_init_refuses_maps_without_a_constant():
+    X, y = regression()
+    model = CPRegressor(maps=maps.Trigonometric(), init="linear", **NO_EPOCHS)
+    with pytest.raises(ValueError, match="needs a constant element in every map"):
+        model.fit(X, y)
+
+
+def test_gaussian_init_is_cut_off_at_two_deviations():
+    draw = inits._truncated_normal(np.random.default_rng(0), (200, 50))
+    assert np.abs(draw).max() <= 2
+    assert draw.std() == pytest.approx(0.88, abs=0.02)
+
+
+@pytest.mark.parametrize("n_columns", [1, 300])
+def test_near_one_init_predicts_about_the_mean_however_many_columns(n_columns):
+    X, y = regression(n_columns=n_columns)
+    model = CPRegressor(rank=8, **NO_EPOCHS).fit(X, y)
+    assert np.abs(model.predict(X) - y.mean()).max() < 4 * y.std()
+
+
+def test_unknown_init_lists_the_known_ones():
+    X, y = regression()
+    with pytest.raises(
+        ValueError, match="Unknown init 'ones'. Choose from: gaussian, linear, near"
+    ):
+        CPRegressor(init="ones").fit(X, y)
+
+
+def test_linear_init_with_more_elements_than_normal_equations_hold():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.integers(0, 4000, 6000).astype(str), "b": rng.normal(size=6000)})
+    y = 2.0 * X["b"] + 0.1 * rng.normal(size=6000)
+    model = CPRegressor(maps={"b": maps.Polynomial(2)}, rank=2, init="linear", **NO_EPOCHS)
+    assert model.fit(X, y).score(X, y) > 0.95

@@ -1,0 +1,114 @@
+"""Laws that every loss keeps."""
+
+import numpy as np
+import parts
+import pytest
+from scipy.optimize import minimize_scalar
+
+from polyadic import losses
+
+every_loss = pytest.mark.parametrize("loss", parts.LOSSES, ids=repr)
+
+
+def example(loss, n=30, n_outputs=3, seed=0):
+    """Return targets in the loss's domain, raw predictions and weights."""
+    rng = np.random.default_rng(seed)
+    raw = 2 * rng.normal(size=(n, n_outputs))
+    weight = rng.random(n) + 0.1
+    if isinstance(loss, losses.Softmax):
+        return rng.integers(0, 3, (n, 1)).astype(float), raw, weight
+    if isinstance(loss, losses.Logistic):
+        return rng.integers(0, 2, (n, n_outputs)).astype(float), raw, weight
+    if isinstance(loss, losses.Poisson):
+        return rng.poisson(2.0, (n, n_outputs)).astype(float), raw, weight
+    return rng.normal(size=(n, n_outputs)), raw, weight
+
+
+@every_loss
+def test_gradient_matches_finite_differences(loss):
+    y, raw, weight = example(loss)
+    gradient = loss.gradient(y, raw, weight)
+    step = 1e-6
+    for i, k in [(0, 0), (3, 1), (7, 2), (29, 0)]:
+        up, down = raw.copy(), raw.copy()
+        up[i, k] += step
+        down[i, k] -= step
+        slope = (loss.value(y, up, weight) - loss.value(y, down, weight)) / (2 * step)
+        assert slope == pytest.approx(gradient[i, k], rel=1e-5, abs=1e-9)
+
+
+@every_loss
+def test_a_weight_of_two_is_the_row_twice(loss):
+    y, raw, _ = example(loss, n=6)
+    twice = np.array([2.0, 1, 1, 1, 1, 1])
+    rows = [0, 0, 1, 2, 3, 4, 5]
+    assert loss.value(y, raw, twice) == pytest.approx(loss.value(y[rows], raw[rows]), rel=1e-12)
+
+
+@every_loss
+def test_baseline_is_the_best_constant(loss):
+    y, raw, weight = example(loss, n=200)
+    best = loss.baseline(y, weight)
+    at_best = loss.value(y, np.tile(best, (200, 1)), weight)
+    for k in range(len(best)):
+
+        def shifted(delta, k=k):
+            raw = np.tile(best, (200, 1))
+            raw[:, k] += delta
+            return loss.value(y, raw, weight)
+
+        found = minimize_scalar(shifted, bounds=(-1, 1), method="bounded")
+        slack = 2e-2 if isinstance(loss, losses.Huber) else 1e-4  # Huber's baseline is the mean
+        assert at_best <= found.fun + slack
+
+
+@every_loss
+def test_loss_is_finite_for_extreme_predictions(loss):
+    y, raw, weight = example(loss)
+    for scale in (1e4, -1e4):
+        assert np.isfinite(loss.value(y, np.full_like(raw, scale), weight))
+        assert np.all(np.isfinite(loss.gradient(y, np.full_like(raw, scale), weight)))
+
+
+@pytest.mark.parametrize("loss", [losses.Logistic(), losses.Poisson()], ids=repr)
+def test_link_and_inverse_link_undo_each_other(loss):
+    raw = np.linspace(-5, 5, 11)[:, None]
+    np.testing.assert_allclose(loss.link(loss.inverse_link(raw)), raw, rtol=1e-9)
+
+
+def test_softmax_probabilities_sum_to_one_and_undo_the_link():
+    loss = losses.Softmax(3)
+    share = np.array([[0.2, 0.5, 0.3]])
+    np.testing.assert_allclose(loss.inverse_link(loss.link(share)), share, rtol=1e-9)
+
+
+def test_float32_agrees_with_float64():
+    from polyadic.kernels.losses import weighted_losses
+
+    for loss in parts.LOSSES:
+        y, raw, weight = example(loss)
+        out = np.empty_like(raw, dtype=np.float32)
+        single = [np.ascontiguousarray(a, dtype=np.float32) for a in (y, weight, raw)]
+        rows = np.arange(len(raw))
+        shape = np.float32(loss.shape)
+        value = weighted_losses(loss.code, shape, *single[:2], rows, 0, single[2], out)
+        assert value / weight.sum() == pytest.approx(loss.value(y, raw, weight), rel=1e-5)
+        expected = loss.gradient(y, raw, weight) * weight.sum()
+        np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_negative_counts_are_refused():
+    with pytest.raises(ValueError, match=r"needs y >= 0, but the smallest y is -1"):
+        losses.Poisson().check(np.array([[1.0], [-1.0]]))
+
+
+def test_unknown_loss_lists_the_known_ones():
+    expected = "absolute_error, huber, poisson, quantile, squared_error"
+    with pytest.raises(ValueError, match=f"Unknown loss 'l3'. Choose from: {expected}"):
+        losses.resolve("l3")
+
+
+@pytest.mark.parametrize("make", [lambda: losses.Quantile(1.5), lambda: losses.Huber(0.0)])
+def test_shape_out_of_range_is_refused(make):
+    with pytest.raises(ValueError, match="must"):
+        make()

@@ -1,0 +1,226 @@
+"""Files made up by someone: whatever does not fit together is refused, in words."""
+
+import hashlib
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import safetensors
+import safetensors.numpy
+
+from polyadic import CPClassifier, CPRegressor, ModelFileError, load, maps, store
+
+TINY = {"rank": 4, "n_members": 1, "max_epochs": 2, "random_state": 0}
+NAMED, THREE, SPLINE = "named columns", "three classes", "splines"
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Return one model of each kind, and a table for it."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    table = pd.DataFrame({"area": X[:, 0], "rooms": rng.integers(1, 6, 60)})
+    table["city"] = rng.choice(["Ulm", "Bonn", "Kiel"], 60)
+    colours = np.array(["red", "green", "blue"])[np.arange(60) % 3]
+    return {
+        NAMED: (CPRegressor(**TINY).fit(table, X[:, 0]), table),
+        THREE: (CPClassifier(**TINY).fit(X, colours), X),
+        SPLINE: (CPRegressor(maps=maps.BSpline(), **TINY).fit(X, X[:, 0]), X),
+    }
+
+
+def forge(model, path, change):
+    """Save a model, change header and tensors, and put the checksums right."""
+    model.save(path)
+    with safetensors.safe_open(path, framework="numpy") as file:
+        header = json.loads(file.metadata()["polyadic"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    change(header, tensors)
+    header["tensors_sha256"] = store._digest(tensors)
+    header.pop("sha256", None)
+    text = json.dumps(header, separators=(",", ":"))
+    header["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    text = json.dumps(header, separators=(",", ":"))
+    path.write_bytes(safetensors.numpy.save(tensors, {"polyadic": text}))
+
+
+def put(*keys):
+    """Return a change that writes the last key under the others, in the header."""
+    *way, last, value = keys
+
+    def change(header, tensors):
+        for key in way:
+            header = header[key]
+        header[last] = value
+
+    return change
+
+
+def reshape(name, make):
+    """Return a change of one tensor; None takes it away."""
+
+    def change(header, tensors):
+        array = make(tensors.get(name))
+        tensors.pop(name, None)
+        if array is not None:
+            tensors[name] = np.ascontiguousarray(array)
+
+    return change
+
+
+def both(*changes):
+    def change(header, tensors):
+        for one in changes:
+            one(header, tensors)
+
+    return change
+
+
+FORGERIES = {
+    "future format": (NAMED, put("format", 2), "Install a newer polyadic"),
+    "format zero": (NAMED, put("format", 0), "never existed"),
+    "format as text": (NAMED, put("format", "1"), "never existed"),
+    "unknown class": (NAMED, put("class", "os.system"), "holds a 'os.system'"),
+    "class as a list": (NAMED, put("class", []), "Cannot load"),
+    "unknown parameter": (NAMED, put("params", "shell", "ls"), "shell"),
+    "parameters as a list": (NAMED, put("params", []), "Cannot load"),
+    "rank as text": (NAMED, put("params", "rank", "ls"), "rank must be"),
+    "threads as text": (NAMED, put("params", "n_jobs", "2"), "n_jobs"),
+    "unknown loss": (NAMED, put("params", "loss", "evil"), "Unknown loss"),
+    "unknown part": (NAMED, put("params", "loss", {"@part": "Popen", "params": {}}), "@part"),
+    "wrong part": (NAMED, put("params", "loss", {"@part": "NearOne", "params": {}}), "Cannot load"),
+    "part out of range": (
+        NAMED,
+        put("params", "loss", {"@part": "Quantile", "params": {"level": 7}}),
+        "level",
+    ),
+    "unknown tag": (NAMED, put("params", "maps", {"@import": "os"}), "@import"),
+    "array of objects": (NAMED, put("params", "maps", {"@array": ["V99", [1]]}), "@array"),
+    "unknown map": (NAMED, put("maps", 0, "@map", "Knob"), "'Knob', which this version"),
+    "dotted map": (NAMED, put("maps", 0, "@map", "os.system"), "'os.system'"),
+    "map of another kind": (NAMED, put("maps", 0, "@map", "OneHot"), "Cannot load"),
+    "map parameter": (NAMED, put("maps", 0, "params", {"shell": 1}), "shell"),
+    "too few maps": (NAMED, lambda header, _: header["maps"].pop(), "2 maps"),
+    "too few columns": (NAMED, lambda header, _: header["columns"]["columns"].pop(), "Cannot load"),
+    "no columns": (NAMED, put("columns", "columns", []), "Cannot load"),
+    "equal columns": (NAMED, put("columns", "columns", 0, "name", "rooms"), "names must differ"),
+    "unknown kind": (NAMED, put("columns", "columns", 0, "kind", "date"), "kind"),
+    "no JSON categories": (
+        NAMED,
+        reshape("columns.2.categories", lambda a: a[:-1]),
+        "Cannot load",
+    ),
+    "nested categories": (
+        NAMED,
+        reshape("columns.2.categories", lambda a: np.frombuffer(b"[[1]]", np.uint8)),
+        "neither numbers nor text",
+    ),
+    "deep nesting": (
+        NAMED,
+        put("params", "maps", json.loads("[" * 400 + "]" * 400)),
+        "Cannot load",
+    ),
+    "no number": (NAMED, put("params", "l2", float("nan")), "Cannot load"),
+    "history as text": (NAMED, put("history", "abc"), "Cannot load"),
+    "epochs as text": (NAMED, put("n_iter", "2"), "n_iter"),
+    "flat target": (NAMED, put("flat_target", 1), "flat_target"),
+    "left-over tensor": (NAMED, reshape("more", lambda _: np.ones(2)), "belong to nothing: more"),
+    "no factor": (NAMED, reshape("factors.0", lambda _: None), r"'factors\.0' is missing"),
+    "factor rows": (NAMED, reshape("factors.0", lambda a: a[:-1]), "core has"),
+    "factor rank": (
+        NAMED,
+        reshape("factors.1", lambda a: a[:, :-1]),
+        r"'factors\.1' has the shape",
+    ),
+    "factor as a row": (NAMED, reshape("factors.1", lambda a: a.ravel()), "has the shape"),
+    "whole factors": (NAMED, reshape("factors.0", lambda a: a.astype(int)), "floating-point"),
+    "factor not finite": (NAMED, reshape("factors.0", lambda a: a * np.nan), "finite"),
+    "weights without outputs": (NAMED, reshape("weights", lambda a: a[:, :0]), "weights"),
+    "intercept": (THREE, reshape("intercept", lambda a: a[:2]), "'intercept' has the shape"),
+    "additive missing": (NAMED, put("additive", True), r"'additive\.0' is missing"),
+    "centre": (THREE, reshape("center", lambda a: a[:1]), "'center' has the shape"),
+    "scale of zero": (NAMED, reshape("scale", lambda a: 0 * a), "positive"),
+    "two classes of three": (THREE, reshape("classes", lambda a: a[:2]), "2 classes"),
+    "classes unsorted": (THREE, reshape("classes", lambda a: a[::-1]), "sorted"),
+    "classes beyond Unicode": (
+        THREE,
+        reshape("classes", lambda a: a + np.uint32(2**30)),
+        "Cannot load",
+    ),
+    "classes of no kind": (THREE, put("labels", "pickle"), "'pickle'"),
+    "classes missing": (THREE, lambda header, _: header.pop("labels"), "Cannot load"),
+    "no knots": (NAMED, reshape("maps.0.knots_", lambda a: a[:0]), "Cannot load"),
+    "knots not finite": (NAMED, reshape("maps.0.knots_", lambda a: a * np.inf), "knots_"),
+    "knots descending": (NAMED, reshape("maps.0.knots_", lambda a: a[::-1]), "do not ascend"),
+    "knots in single precision": (
+        NAMED,
+        reshape("maps.0.knots_", lambda a: a.astype(np.float32)),
+        "knots_",
+    ),
+    "negative slots": (
+        NAMED,
+        reshape("maps.2.lookup_", lambda a: np.where(a == 1, np.int32(-999), a)),
+        "slots",
+    ),
+    "distant slots": (NAMED, reshape("maps.2.lookup_", lambda a: a + np.int32(10**6)), "core has"),
+    "breaks beyond": (SPLINE, reshape("maps.0.breaks_", lambda a: a * 2), "from -1 to 1"),
+    "range of three": (SPLINE, reshape("maps.0.range_", lambda a: np.arange(3.0)), "Cannot load"),
+    "degree as a number": (SPLINE, put("maps", 0, "params", "degree", 3.0), "degree"),
+    "degree beyond": (SPLINE, put("maps", 0, "params", "degree", 10**9), "core has"),
+    "frequencies beyond": (
+        SPLINE,
+        both(
+            put("maps", 0, "params", {"n_frequencies": 10**12}),
+            put("maps", 0, "@map", "Fourier"),
+        ),
+        "Cannot load",
+    ),
+    "mean of many": (
+        SPLINE,
+        lambda header, tensors: _as_polynomial(header, tensors, mean=np.zeros(10**5)),
+        "mean_",
+    ),
+}
+
+
+def _as_polynomial(header, tensors, mean):
+    """Give column 0 a polynomial map whose mean is an array, which compiled code would overrun."""
+    dim = len(tensors["factors.0"])
+    names = ["mean_", "std_", "element_mean_", "element_std_"]
+    header["maps"][0] = {"@map": "Polynomial", "params": {"d": dim}, "arrays": names}
+    arrays = (mean, np.array(1.0), np.zeros(dim - 1), np.ones(dim - 1))
+    for name in [name for name in tensors if name.startswith("maps.0.")]:
+        del tensors[name]
+    tensors |= {f"maps.0.{name}": array for name, array in zip(names, arrays)}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_made_up_content_is_refused(name, fitted, tmp_path):
+    kind, change, words = FORGERIES[name]
+    forge(fitted[kind][0], tmp_path / "m", change)
+    with pytest.raises(ModelFileError, match=words) as caught:
+        load(tmp_path / "m")
+    assert "checksum" not in str(caught.value)
+
+
+def test_forging_nothing_changes_nothing(fitted, tmp_path):
+    model, X = fitted[NAMED]
+    forge(model, tmp_path / "m", lambda header, tensors: None)
+    assert load(tmp_path / "m").predict(X).tobytes() == model.predict(X).tobytes()
+
+
+def test_dropping_any_entry_is_told(fitted, tmp_path):
+    model, _ = fitted[NAMED]
+    model.save(tmp_path / "m")
+    with safetensors.safe_open(tmp_path / "m", framework="numpy") as file:
+        entries, names = json.loads(file.metadata()["polyadic"]), list(file.keys())
+    spared = {"version", "sha256", "tensors_sha256"}  # not needed, or put right by forge
+    for key in entries.keys() - spared:
+        forge(model, tmp_path / "m", lambda header, _, key=key: header.pop(key))
+        with pytest.raises(ModelFileError):
+            load(tmp_path / "m")
+    for key in names:
+        forge(model, tmp_path / "m", lambda _, tensors, key=key: tensors.pop(key))
+        with pytest.raises(ModelFileError):
+            load(tmp_path / "m")

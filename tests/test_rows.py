@@ -1,0 +1,62 @@
+"""Distinct rows, column seeds and folds."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polyadic.rows import column_seed, distinct_rows, folds
+
+small_tables = st.lists(
+    st.tuples(st.sampled_from([0.0, -0.0, 1.5, np.nan]), st.integers(-1, 2), st.integers(0, 2)),
+    min_size=1,
+    max_size=30,
+)
+
+
+def as_table(rows):
+    a, b, w = zip(*rows)
+    return [np.array(a), np.array(b)], np.zeros((len(rows), 1)), np.array(w, dtype=float)
+
+
+def contents(columns, y, weight):
+    rows, total = distinct_rows(columns, y, weight)
+    return [tuple(str(c[r] + 0) for c in columns) for r in rows], total.tolist()
+
+
+@given(small_tables, st.integers(0, 100))
+def test_distinct_rows_are_distinct_and_keep_the_weight(rows, seed):
+    columns, y, weight = as_table(rows)
+    if weight.sum() == 0:
+        return
+    found, total = contents(columns, y, weight)
+    assert len(set(found)) == len(found)
+    assert sum(total) == weight.sum()
+    # Shuffled rows, and rows repeated in the place of weights, give the same rows in that order.
+    shuffle = np.random.default_rng(seed).permutation(len(rows))
+    assert contents([c[shuffle] for c in columns], y, weight[shuffle]) == (found, total)
+    repeated = np.repeat(np.arange(len(rows)), weight.astype(int))
+    ones = np.ones(len(repeated))
+    assert contents([c[repeated] for c in columns], y[repeated], ones) == (found, total)
+    # So do swapped columns.
+    assert [f[::-1] for f in contents(columns[::-1], y, weight)[0]] == found
+
+
+def test_rows_with_other_targets_stay_apart():
+    rows, weight = distinct_rows([np.zeros(3)], np.array([[0.0], [1.0], [0.0]]), np.ones(3))
+    assert len(rows) == 2
+    assert sorted(weight) == [1, 2]
+
+
+def test_column_seed_depends_on_content_only():
+    x = np.random.default_rng(0).normal(size=50)
+    assert column_seed(x) == column_seed(x.copy())
+    assert column_seed(x) != column_seed(x[::-1])
+    assert column_seed(x) != column_seed(x + 1e-9)
+
+
+def test_folds_are_even_in_size_and_in_target():
+    y = np.random.default_rng(0).exponential(size=(1003, 1))
+    fold = folds(y, 10, np.random.default_rng(1))
+    assert np.bincount(fold).min() >= 99
+    means = [y[fold == k].mean() for k in range(10)]
+    assert np.ptp(means) < 0.25 * y.std()
