@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from sklearn.ensemble import HistGradientBoostingRegressor
 
 import polyadic
 from polyadic import cli, datasets
@@ -26,7 +27,11 @@ def unreachable(monkeypatch):
     monkeypatch.setattr(datasets, "fetch_california_housing", fetch)
 
 
-def test_demo_goes_on_with_the_synthetic_table(unreachable, tmp_path):
+def test_demo_goes_on_with_the_synthetic_table(unreachable, tmp_path, monkeypatch):
+    # Many small steps in threads are slow where tests run side by side: two trees will do.
+    monkeypatch.setitem(
+        demo.RIVALS, "HistGradientBoosting", lambda: HistGradientBoostingRegressor(max_iter=2)
+    )
     result = run("demo", "--quick", "--out", tmp_path / "pictures")
     assert result.exit_code == 0, result.output
     assert "cannot be had here" in result.output

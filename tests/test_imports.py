@@ -26,6 +26,7 @@ LAYERS = [
     ["estimators"],
     ["store", "explain", "datasets"],
     ["plots"],
+    ["commands"],
     ["cli"],
 ]
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}

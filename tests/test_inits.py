@@ -125,7 +125,7 @@ def test_near_one_init_predicts_about_the_mean_however_many_columns(n_columns):
 def test_unknown_init_lists_the_known_ones():
     X, y = regression()
     with pytest.raises(
-        ValueError, match="Unknown init 'ones'. Choose from: gaussian, linear, near"
+        ValueError, match=r"Unknown init 'ones'. Choose from: gaussian, linear, near"
     ):
         CPRegressor(init="ones").fit(X, y)
 

@@ -47,7 +47,7 @@ def test_a_weight_of_two_is_the_row_twice(loss):
 
 @every_loss
 def test_baseline_is_the_best_constant(loss):
-    y, raw, weight = example(loss, n=200)
+    y, _, weight = example(loss, n=200)
     best = loss.baseline(y, weight)
     at_best = loss.value(y, np.tile(best, (200, 1)), weight)
     for k in range(len(best)):

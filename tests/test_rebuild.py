@@ -9,7 +9,8 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-from polyadic import CPClassifier, CPRegressor, ModelFileError, load, maps, store
+from polyadic import CPClassifier, CPRegressor, ModelFileError, load, maps
+from polyadic.store import files as store
 
 TINY = {"rank": 4, "n_members": 1, "max_epochs": 2, "random_state": 0}
 NAMED, THREE, SPLINE = "named columns", "three classes", "splines"

@@ -16,7 +16,7 @@ from polyadic import settings
 from polyadic.columns import KINDS, Column, Columns
 from polyadic.formats.cp import CPCores
 from polyadic.maps import FeatureMap
-from polyadic.plain import OWN_MAPS, from_text, unpack, unpack_labels
+from polyadic.store.plain import OWN_MAPS, from_text, unpack, unpack_labels
 
 FindMap = Callable[[str], type[FeatureMap]]
 Tensors = dict[str, np.ndarray]

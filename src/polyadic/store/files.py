@@ -12,7 +12,7 @@ All arrays are tensors:
     history.m.*             the learning curves of member m
 
 Nothing in the file is code, and no class is imported by a name found in it. The checksums find
-damage; they are no signature, which is why `polyadic.rebuild` trusts nothing that it is given.
+damage; they are no signature, which is why `polyadic.store.rebuild` trusts nothing it is given.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ import polyadic
 from polyadic import settings
 from polyadic.estimators import CPClassifier, CPRegressor
 from polyadic.maps import FeatureMap
-from polyadic.plain import NUMBERS, OWN_MAPS, dumps, pack, pack_labels, to_text
-from polyadic.rebuild import rebuild
+from polyadic.store.plain import NUMBERS, OWN_MAPS, dumps, pack, pack_labels, to_text
+from polyadic.store.rebuild import rebuild
 
 FORMAT = 1  # raised when files change in a way that older code cannot read
 _KEY = "polyadic"  # the only entry: safetensors writes several in no fixed order
