@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -87,7 +86,6 @@ def demo(
                 task.split, X_train=task.split.X_train[rows], y_train=task.split.y_train[rows]
             ),
         )
-    warn_if_busy(console)
     model, first = fit_ours(task, console, quick)
     results = [first]
     for name, make in RIVALS.items():
@@ -129,17 +127,6 @@ def _task(load: Callable[..., Any], title: str, unit: str) -> Task:
 
 
 # ---- fitting and comparing ----------------------------------------------------------------------
-
-
-def warn_if_busy(console: Console) -> None:
-    """Say so where other work on the machine will spoil the times."""
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if load > 0.5 * (os.cpu_count() or 1):
-        console.print(
-            f"This machine is busy (load {load:.1f}): times will be longer than they need be, "
-            "and those of models with several threads most.",
-            style="yellow",
-        )
 
 
 def fit_ours(task: Task, console: Console, quick: bool) -> tuple[CPRegressor, Result]:
