@@ -8,12 +8,13 @@ Arithmetic is float64 throughout and is rounded once, on storing.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from polyadic.kernels.jit import jit_exact
 
 TINY = 1e-37  # just above the subnormal numbers of float32, which are slow and say nothing
 
 
-@njit(cache=True, nogil=True)
+@jit_exact
 def hats(x, knots, index, value):
     """Write the two hats around x, element 1 + k for knot k; knots : (K,) ascending."""
     last = len(knots) - 1
@@ -45,7 +46,7 @@ def hats(x, knots, index, value):
         value[i, 1] = t
 
 
-@njit(cache=True, nogil=True)
+@jit_exact
 def bsplines(u, knots, degree, index, value):
     """Write the degree + 1 B-splines that are non-zero at u, element 1 + k for spline k.
 
@@ -81,7 +82,7 @@ def bsplines(u, knots, degree, index, value):
             value[i, j] = basis[j]
 
 
-@njit(cache=True, nogil=True)
+@jit_exact
 def powers(z, value):
     """Write z, z^2, ..., one power a slot."""
     for i in range(len(z)):
@@ -92,7 +93,7 @@ def powers(z, value):
             value[i, k] = power
 
 
-@njit(cache=True, nogil=True)
+@jit_exact
 def unit_powers(z, value):
     """Write 1, z, z^2, ... divided by their Euclidean norm; z may be infinite.
 
@@ -121,7 +122,7 @@ def unit_powers(z, value):
                 power = 0.0
 
 
-@njit(cache=True, nogil=True)
+@jit_exact
 def chebyshev(u, value):
     """Write T_1(u), T_2(u), ..., with |u| <= 1, by T_{k+1} = 2 u T_k - T_{k-1}."""
     for i in range(len(u)):
@@ -135,7 +136,7 @@ def chebyshev(u, value):
             before, now = now, 2.0 * ui * now - before
 
 
-@njit(cache=True, nogil=True)
+@jit_exact
 def harmonics(u, value):
     """Write cos(pi u), sin(pi u), cos(2 pi u), sin(2 pi u), ..., turning by pi u each time."""
     for i in range(len(u)):

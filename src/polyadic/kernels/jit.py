@@ -15,3 +15,8 @@ FAST = {"reassoc", "contract", "arcp", "nsz", "afn"}
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile for this CPU, without the GIL, cached on disk."""
     return njit(fastmath=FAST, nogil=True, cache=True, error_model="numpy")(function)
+
+
+def jit_exact(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile without leave to reorder: for code in which the last bit matters."""
+    return njit(nogil=True, cache=True, error_model="numpy")(function)

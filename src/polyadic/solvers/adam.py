@@ -105,8 +105,8 @@ class Adam:
     def rates(self, n_steps: int) -> np.ndarray:
         """Return the learning rate of every step, (n_steps,).
 
-        >>> Adam(learning_rate=1.0).rates(20)[[0, 1, 2, 19]].round(3).tolist()
-        [0.5, 1.0, 0.992, 0.001]
+        >>> Adam(learning_rate=1.0).rates(20)[[0, 1, 2, 19]].round(3)
+        array([0.5 , 1. , 0.992, 0.001], dtype=float32)
         """
         if self.schedule == "constant":
             return np.full(n_steps, self.learning_rate, dtype=np.float32)
