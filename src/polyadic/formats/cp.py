@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from polyadic.formats.base import Array, Format, append, balanced_weights, rescaled
 from polyadic.kernels.adam import Parameters
 from polyadic.kernels.cp import GUARD, contract
 from polyadic.kernels.penalties import order_penalty
@@ -133,6 +135,62 @@ class CPCores:
 
     def __getstate__(self) -> dict:
         return {k: v for k, v in self.__dict__.items() if k != "packed"}
+
+
+class CanonicalPolyadic(Format):
+    """CP as a format among others: factors (d_n, R) and output weights (R, L)."""
+
+    name = "cp"
+
+    @property
+    def width(self) -> int:
+        """R numbers for each basis element."""
+        return self.rank
+
+    def extra_shapes(self) -> list[tuple[int, ...]]:
+        """The output weights."""
+        return [(self.rank, self.n_outputs)]
+
+    def contract(self, parts: Array, extras: Sequence[Array]) -> Array:
+        """Multiply the parts, term by term."""
+        while parts.shape[1] > 1:  # pair by pair: log N steps
+            even = parts.shape[1] // 2 * 2
+            paired = parts[:, 0:even:2] * parts[:, 1:even:2]
+            parts = paired if even == parts.shape[1] else append(paired, parts[:, even:])
+        return parts[:, 0] @ extras[0]
+
+    def order_norm(self, cores: Sequence[Array], extras: Sequence[Array]) -> tuple[Array, Array]:
+        """Multiply the Gram matrices of the factors, entry by entry (paper, Algorithm 3)."""
+        state, log_scale = extras[0] @ extras[0].T, 0.0
+        for core in cores:
+            state, log_scale = rescaled(state * (core.T @ core), log_scale)
+        return state.sum(), log_scale
+
+    def near_one(self, rngs, sigma):
+        """Return factors near the constant one and balanced output weights."""
+        cores = self.noise(rngs, sigma)
+        for core in cores:
+            core[0] = 1.0
+        return cores, [balanced_weights(rngs[-1], self.rank, self.n_outputs)]
+
+    def linear(self, bias, slopes, rngs, sigma):
+        """Let term (l, n) carry column n's part of output l; the others weigh nothing as yet."""
+        n_columns, n_outputs = self.n_columns, self.n_outputs
+        if self.rank < n_columns * n_outputs:
+            raise ValueError(
+                f"init='linear' needs a rank of at least {n_columns * n_outputs}, the columns "
+                f"times the outputs, got {self.rank}. CPRegressor takes any rank."
+            )
+        cores, _ = self.near_one(rngs, sigma)
+        weights = np.zeros((self.rank, n_outputs))
+        for k in range(n_outputs):
+            terms = slice(k * n_columns, (k + 1) * n_columns)
+            weights[terms, k] = 1.0
+            for n, core in enumerate(cores):
+                core[1:, terms] = 0.0
+                core[:, terms.start + n] = slopes[n][:, k]
+                core[0, terms.start + n] = bias[k] / n_columns
+        return cores, [weights]
 
 
 def run(

@@ -13,7 +13,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polyadic.kernels.cp import GUARD, add_additive, backward, block_size, forward, read_out
+from polyadic.kernels.cp import (
+    GUARD,
+    LINE,
+    add_additive,
+    backward,
+    block_size,
+    fetch,
+    forward,
+    read_out,
+)
 from polyadic.kernels.jit import jit
 from polyadic.kernels.losses import weighted_losses
 from polyadic.kernels.penalties import add_band_gradient, order_penalty
@@ -22,12 +31,14 @@ from polyadic.kernels.simd import (
     fill,
     flush_denormals,
     load,
+    prefetch,
     restore_denormals,
     root,
     store,
 )
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
+AHEAD = 8  # rows of the table whose moments are fetched in advance
 BETA1, BETA2, EPSILON = np.float32(0.9), np.float32(0.999), np.float32(1e-8)
 
 
@@ -179,6 +190,9 @@ def batch_gradient(
     for begin in range(start, stop, block):
         end = min(begin + block, stop)
         raw, slope = raws[: end - begin], slopes[: end - begin]
+        last = order.shape[0]
+        next_, far = min(end + block, last), min(end + 2 * block, last)
+        fetch(table, g_table, width, slots, first, index, value, order, end, next_, far)
         forward(
             table,
             width,
@@ -329,6 +343,16 @@ def _step(parameters, moments, clock, gradients, met, rate, keep, weights_mask, 
     step, log_keep = clock.step[0], np.log(keep)
     for j in range(met.shape[0]):
         k = met[j]
+        if j + AHEAD < met.shape[0]:
+            ahead = met[j + AHEAD]
+            prefetch(decay1, ahead)
+            prefetch(decay2, ahead)
+            prefetch(last, ahead)
+            ahead *= width
+            for r in range(ahead, ahead + width, LINE):
+                prefetch(m1, r)
+                prefetch(m2, r)
+                prefetch(average, r)
         decay1[k] *= BETA1
         decay2[k] *= BETA2
         size = rate / (_ONE - decay1[k])

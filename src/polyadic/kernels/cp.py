@@ -23,12 +23,15 @@ from polyadic.kernels.simd import (
     fill,
     flush_denormals,
     load,
+    prefetch,
     restore_denormals,
     store,
     total,
 )
 
 GUARD = 2  # a roughness band reaches two rows up and down; guard rows keep it inside the table
+TALL = 8192  # table rows; a column of more does not stay in the cache from batch to batch
+LINE = 16  # float32 numbers in a cache line
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
@@ -45,6 +48,27 @@ class Layout(NamedTuple):
 def block_size(n_columns, width):
     """Return how many rows to take at a time: about 32 kB of factors."""
     return max(1, min(16, 8192 // (n_columns * width)))
+
+
+@jit
+def fetch(table, gradient, width, slots, first, index, value, order, begin, end, far):
+    """Ask for what the rows order[begin:end] will need, and for the slots of those up to far."""
+    n_columns, height = first.shape[0], table.shape[0] // width
+    for n in range(n_columns):
+        stop = first[n + 1] if n + 1 < n_columns else height
+        if stop - first[n] > TALL:
+            for p in range(begin, end):
+                row = order[p] * slots[-1]
+                for s in range(row + slots[n], row + slots[n + 1]):
+                    k = np.intp(index[s]) * width
+                    for r in range(k, k + width, LINE):
+                        prefetch(table, r)
+                        prefetch(gradient, r)
+    for p in range(end, far):
+        row = order[p] * slots[-1]
+        for s in range(row, row + slots[-1], LINE):
+            prefetch(index, s)
+            prefetch(value, s)
 
 
 @jit
@@ -102,7 +126,40 @@ def _dense_factors(table, width, slots, first, constant, n, value, order, begin,
         v1 = order[begin + p1] * slots[-1] + slots[n]
         v2 = order[begin + p2] * slots[-1] + slots[n]
         v3 = order[begin + p3] * slots[-1] + slots[n]
-        for r in range(0, width, LANES):
+        # Twelve sums side by side keep the arithmetic units busy; what is left over follows.
+        wide = width - width % (3 * LANES)
+        for r in range(0, wide, 3 * LANES):
+            a0 = b0 = c0 = d0 = one * load(table, base + r)
+            a1 = b1 = c1 = d1 = one * load(table, base + r + LANES)
+            a2 = b2 = c2 = d2 = one * load(table, base + r + 2 * LANES)
+            for s in range(n_own):
+                at = core + s * width + r
+                t0, t1, t2 = load(table, at), load(table, at + LANES), load(table, at + 2 * LANES)
+                v = fill(table, value[v0 + s])
+                a0, a1, a2 = a0 + v * t0, a1 + v * t1, a2 + v * t2
+                v = fill(table, value[v1 + s])
+                b0, b1, b2 = b0 + v * t0, b1 + v * t1, b2 + v * t2
+                v = fill(table, value[v2 + s])
+                c0, c1, c2 = c0 + v * t0, c1 + v * t1, c2 + v * t2
+                v = fill(table, value[v3 + s])
+                d0, d1, d2 = d0 + v * t0, d1 + v * t1, d2 + v * t2
+            to = (p3 * n_columns + n) * width + r
+            store(factors, to, d0)
+            store(factors, to + LANES, d1)
+            store(factors, to + 2 * LANES, d2)
+            to = (p2 * n_columns + n) * width + r
+            store(factors, to, c0)
+            store(factors, to + LANES, c1)
+            store(factors, to + 2 * LANES, c2)
+            to = (p1 * n_columns + n) * width + r
+            store(factors, to, b0)
+            store(factors, to + LANES, b1)
+            store(factors, to + 2 * LANES, b2)
+            to = (p * n_columns + n) * width + r
+            store(factors, to, a0)
+            store(factors, to + LANES, a1)
+            store(factors, to + 2 * LANES, a2)
+        for r in range(wide, width, LANES):
             m0 = m1 = m2 = m3 = one * load(table, base + r)
             for s in range(n_own):
                 a = load(table, core + s * width + r)
@@ -193,7 +250,34 @@ def _dense_backward(
         on1 = fill(table, np.float32(p + 1 < rows))
         on2 = fill(table, np.float32(p + 2 < rows))
         on3 = fill(table, np.float32(p + 3 < rows))
-        for r in range(0, width, LANES):
+        wide = width - width % (3 * LANES)
+        for r in range(0, wide, 3 * LANES):
+            q = (p * n_columns + n) * width + r
+            a0, a1, a2 = load(slopes, q), load(slopes, q + LANES), load(slopes, q + 2 * LANES)
+            q = (p1 * n_columns + n) * width + r
+            b0, b1 = on1 * load(slopes, q), on1 * load(slopes, q + LANES)
+            b2 = on1 * load(slopes, q + 2 * LANES)
+            q = (p2 * n_columns + n) * width + r
+            c0, c1 = on2 * load(slopes, q), on2 * load(slopes, q + LANES)
+            c2 = on2 * load(slopes, q + 2 * LANES)
+            q = (p3 * n_columns + n) * width + r
+            e0, e1 = on3 * load(slopes, q), on3 * load(slopes, q + LANES)
+            e2 = on3 * load(slopes, q + 2 * LANES)
+            for s in range(n_own):
+                at = core + s * width + r
+                g0, g1 = load(gradient, at), load(gradient, at + LANES)
+                g2 = load(gradient, at + 2 * LANES)
+                v = fill(table, value[v0 + s])
+                g0, g1, g2 = g0 + v * a0, g1 + v * a1, g2 + v * a2
+                v = fill(table, value[v1 + s])
+                g0, g1, g2 = g0 + v * b0, g1 + v * b1, g2 + v * b2
+                v = fill(table, value[v2 + s])
+                g0, g1, g2 = g0 + v * c0, g1 + v * c1, g2 + v * c2
+                v = fill(table, value[v3 + s])
+                store(gradient, at, g0 + v * e0)
+                store(gradient, at + LANES, g1 + v * e1)
+                store(gradient, at + 2 * LANES, g2 + v * e2)
+        for r in range(wide, width, LANES):
             d0 = load(slopes, (p * n_columns + n) * width + r)
             d1 = on1 * load(slopes, (p1 * n_columns + n) * width + r)
             d2 = on2 * load(slopes, (p2 * n_columns + n) * width + r)

@@ -12,23 +12,33 @@ import numpy as np
 
 from polyadic.kernels.cp import GUARD
 from polyadic.kernels.jit import jit
-from polyadic.kernels.simd import LANES, fill, load, store
+from polyadic.kernels.simd import LANES, fill, load, prefetch, store
 
 _ZERO, _TWO = np.float32(0), np.float32(2)
 
 
 @jit
 def add_band_gradient(table, width, band, rows, gradient):
-    """Add 2 K a for the given rows of the table; band : (D, 5) holds K about its diagonal."""
+    """Add 2 K a for the given rows of the table; band : (D, 5) holds K about its diagonal.
+
+    Where the neighbours have no part in it, as for categories, the diagonal is all there is.
+    """
     for j in range(rows.shape[0]):
         k = rows[j]
-        for b in range(5):
-            if band[k, b] != _ZERO:
-                v = fill(table, _TWO * band[k, b])
-                other = (k + b - 2) * width
-                for r in range(0, width, LANES):
-                    here = load(gradient, k * width + r)
-                    store(gradient, k * width + r, here + v * load(table, other + r))
+        if j + 8 < rows.shape[0]:
+            prefetch(band, 5 * rows[j + 8])
+        w = fill(table, _TWO * band[k, 2])
+        if band[k, 1] == _ZERO and band[k, 3] == _ZERO:
+            if band[k, 2] != _ZERO:
+                for r in range(k * width, (k + 1) * width, LANES):
+                    store(gradient, r, load(gradient, r) + w * load(table, r))
+            continue
+        u, v = fill(table, _TWO * band[k, 0]), fill(table, _TWO * band[k, 1])
+        x, y = fill(table, _TWO * band[k, 3]), fill(table, _TWO * band[k, 4])
+        for r in range(k * width, (k + 1) * width, LANES):
+            g = load(gradient, r) + u * load(table, r - 2 * width) + v * load(table, r - width)
+            g = g + w * load(table, r) + x * load(table, r + width) + y * load(table, r + 2 * width)
+            store(gradient, r, g)
 
 
 @jit

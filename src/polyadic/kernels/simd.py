@@ -205,3 +205,20 @@ def restore_denormals(_, before):
         return context.get_dummy_value()
 
     return types.void(types.int32), code
+
+
+@intrinsic
+def prefetch(_, array, at):
+    """Ask for the cache line of array[at], to be there when it is needed."""
+
+    def code(context, builder, sig, args):
+        data = context.make_array(sig.args[0])(context, builder, args[0]).data
+        byte = ir.PointerType(ir.IntType(8))
+        pointer = builder.bitcast(builder.gep(data, [args[1]]), byte)
+        i32 = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [pointer, i32(0), i32(3), i32(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), code

@@ -46,9 +46,12 @@ class AdamState:
         )
         return cls(parameters, moments, clock, kernel.Parameters(*zeros))  # type: ignore[arg-type]
 
-    def averaged(self, keep: float, n_outputs: int) -> kernel.Parameters:
-        """Return the running averages of the parameters."""
-        out = kernel.Parameters(*(np.zeros_like(p) for p in self.parameters))
+    def averaged(
+        self, keep: float, n_outputs: int, out: kernel.Parameters | None = None
+    ) -> kernel.Parameters:
+        """Return the running averages of the parameters, written to `out` where given."""
+        if out is None:
+            out = kernel.Parameters(*(np.zeros_like(p) for p in self.parameters))
         kernel.settle(self.parameters, self.moments, self.clock, np.float32(keep), n_outputs, out)
         return out
 
@@ -143,6 +146,7 @@ class _Run:
         if problem.held_out is not None:
             self.history["validation_loss"] = []
         self.best: kernel.Parameters | None = None
+        self.spare: kernel.Parameters | None = None
         self.best_loss, self.best_epoch = np.inf, -1
         self.latest = np.inf
 
@@ -166,16 +170,16 @@ class _Run:
             chance = np.ones(height)
             emphasis, alpha = _stack(order.emphasis).astype(np.float32), float(order.alpha)
         chance[self.always] = 1.0
-        self.fixed_band = _stack_bands(self.problem.fixed) / chance[:, None]
-        self.scaled_band = _stack_bands(self.problem.scaled) / chance[:, None]
-        self.penalty = kernel.Penalty(
-            self.fixed_band.astype(np.float32), alpha, emphasis, local.dims
-        )
+        chance = chance[:, None]
+        self.fixed_band = (_stack_bands(self.problem.fixed) / chance).astype(np.float32)
+        self.scaled_band = (_stack_bands(self.problem.scaled) / chance).astype(np.float32)
+        self.penalty = kernel.Penalty(self.fixed_band.copy(), alpha, emphasis, local.dims)
 
     def epoch(self, rates: np.ndarray, rng: np.random.Generator) -> None:
         """Train on all rows once, then judge."""
         problem, state = self.problem, self.state
-        band = (self.fixed_band + self.noise * self.scaled_band).astype(np.float32)
+        band = np.multiply(self.scaled_band, np.float32(self.noise), out=self.penalty.band)
+        band += self.fixed_band
         train_loss = kernel.train_epoch(
             state.parameters,
             state.moments,
@@ -190,7 +194,7 @@ class _Run:
             problem.intercept.astype(np.float32),
             problem.loss.code,
             np.float32(problem.loss.shape),
-            self.penalty._replace(band=band),
+            self.penalty,
             self.mask,
             self.always,
         )
@@ -199,7 +203,8 @@ class _Run:
     def _judge(self, train_loss: float, rate: float) -> None:
         """Measure the averaged parameters and keep them if they are the best so far."""
         problem = self.problem
-        parameters = self.state.averaged(self.solver.average, problem.n_outputs)
+        parameters = self.state.averaged(self.solver.average, problem.n_outputs, self.spare)
+        self.spare = parameters
         self.history["train_loss"].append(train_loss)
         self.history["learning_rate"].append(rate)
         self.latest = train_loss
@@ -217,7 +222,9 @@ class _Run:
         if problem.held_out is None or self.latest < self.best_loss:
             if problem.held_out is None or self.latest < self.best_loss - margin:
                 self.best_epoch = self.n_iter - 1
-            self.best, self.best_loss = parameters, self.latest
+            # The two swap places: nothing as large as the table is allocated in every epoch.
+            self.best, self.spare = parameters, self.best
+            self.best_loss = self.latest
 
     @property
     def n_iter(self) -> int:

@@ -1,0 +1,146 @@
+"""What a tensor network looks like from outside.
+
+Every format keeps K numbers for each basis element of each column, stacked into one table of D rows
+like the cores of the fused engine, and perhaps some extra arrays that belong to no column. A row of
+the data turns the table into N *parts* of K numbers, part n being phi_n(x_n)' core_n. What makes a
+format is how parts and extras are contracted into L outputs, which is all that a subclass writes,
+with operators that NumPy arrays and torch tensors share.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+Array = Any  # a NumPy array or a torch tensor
+
+_BUDGET = 2e9  # bytes that the extras of one model may take
+
+
+class Format(ABC):
+    """A tensor network over N columns with L outputs.
+
+    Parameters
+    ----------
+    dims : (N,)
+        Number of basis elements of each column.
+    rank : int
+    n_outputs : int
+    order : int
+        Highest order of interaction, for the formats that have one.
+    """
+
+    name: ClassVar[str]
+    is_network: ClassVar[bool] = True  # whether f(x) is <W, Phi(x)> with a W to penalise
+    by_order: ClassVar[bool] = False  # whether `order` means anything
+    constants: ClassVar[bool] = True  # whether implied constant elements take part
+
+    def __init__(self, dims: Sequence[int], rank: int, n_outputs: int = 1, order: int = 2):
+        self.dims = [int(d) for d in dims]
+        self.rank, self.n_outputs, self.order = int(rank), int(n_outputs), int(order)
+        size = 4.0 * sum(math.prod(shape) for shape in self.extra_shapes())
+        if size > _BUDGET:
+            raise MemoryError(self._too_large(size))
+
+    def _too_large(self, size: float) -> str:
+        return (
+            f"format={self.name!r} with rank {self.rank} over {self.n_columns} columns would need "
+            f"{size / 1e9:,.3g} GB for its core tensor, more than the {_BUDGET / 1e9:g} GB allowed. "
+            "Lower rank, or choose another format: cp, tt, tr, ht."
+        )
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns N."""
+        return len(self.dims)
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """How many numbers K each basis element has."""
+
+    def extra_shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes of the arrays that belong to no column."""
+        return []
+
+    @abstractmethod
+    def contract(self, parts: Array, extras: Sequence[Array]) -> Array:
+        """Return raw : (n, L) from parts : (n, N, K)."""
+
+    def order_norm(self, cores: Sequence[Array], extras: Sequence[Array]) -> tuple[Array, Array]:
+        """Return <W, W> as a number and the logarithm of its scale; cores[n] : (d_n, K).
+
+        With cores that were multiplied by b^(n), this is the order penalty <B*W, B*W>.
+        """
+        raise ValueError(f"format={self.name!r} has no weight tensor to put an order penalty on.")
+
+    @abstractmethod
+    def near_one(
+        self, rngs: Sequence[np.random.Generator], sigma: float
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Return cores and extras that predict about zero, with products near constants.
+
+        `rngs` holds one generator a column and a last one for the extras.
+        """
+
+    def linear(
+        self,
+        bias: np.ndarray,
+        slopes: Sequence[np.ndarray],
+        rngs: Sequence[np.random.Generator],
+        sigma: float,
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Return cores and extras that predict bias + sum_n phi_n' slopes[n], slopes (d_n, L)."""
+        raise ValueError(
+            f"init='linear' is known for the formats cp, tt and tr, not for {self.name!r}. "
+            "Choose init='near_one' or 'gaussian'."
+        )
+
+    def n_parameters(self) -> int:
+        """Return the number of parameters."""
+        return sum(self.dims) * self.width + sum(math.prod(s) for s in self.extra_shapes())
+
+    def noise(self, rngs: Sequence[np.random.Generator], sigma: float) -> list[np.ndarray]:
+        """Return cores of Gaussian noise."""
+        return [sigma * rng.normal(size=(d, self.width)) for rng, d in zip(rngs, self.dims)]
+
+
+def balanced_weights(rng: np.random.Generator, rank: int, n_outputs: int) -> np.ndarray:
+    """Return output weights (R, L) of size 1 / sqrt(R) whose terms cancel, where R allows it."""
+    weights = rng.normal(size=(rank, n_outputs)) / np.sqrt(rank)
+    return weights - weights.mean(axis=0) if rank > 1 else weights
+
+
+def rescaled(matrix: Array, log_scale: Array) -> tuple[Array, Array]:
+    """Divide by the largest entry and keep its logarithm: long products stay in range."""
+    size = abs(matrix).max()
+    size = size + (size == 0)  # a product that is zero stays zero
+    log = np.log(size) if isinstance(matrix, np.ndarray) else size.log()
+    return matrix / size, log_scale + log
+
+
+def chain(matrices: Array) -> Array:
+    """Return the product over axis 1 of matrices : (n, N, r, r), pair by pair.
+
+    log N steps in the place of N, which is what counts where every step is a call.
+    """
+    while matrices.shape[1] > 1:
+        even = matrices.shape[1] // 2 * 2
+        paired = matrices[:, 0:even:2] @ matrices[:, 1:even:2]
+        if even < matrices.shape[1]:
+            paired = append(paired, matrices[:, even:])
+        matrices = paired
+    return matrices[:, 0]
+
+
+def append(left: Array, right: Array) -> Array:
+    """Join along axis 1, with the library the arrays are from."""
+    if isinstance(left, np.ndarray):
+        return np.concatenate([left, right], axis=1)
+    import torch
+
+    return torch.cat([left, right], dim=1)

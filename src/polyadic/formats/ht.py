@@ -1,0 +1,93 @@
+"""Hierarchical Tucker: a balanced binary tree of transfer tensors over the columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from polyadic.formats.base import Array, Format, append, balanced_weights, rescaled
+
+
+class HierarchicalTucker(Format):
+    """Balanced binary tree: leaves (d_n, k), a transfer tensor (k, k, k) a node, a root (k, L).
+
+    Neighbours are joined level by level; a node without a partner moves up as it is. So any number
+    of columns will do, and N = 1 is the root on one leaf.
+    """
+
+    name = "ht"
+
+    @property
+    def width(self) -> int:
+        """k numbers for each basis element."""
+        return self.rank
+
+    def levels(self) -> list[int]:
+        """Return how many pairs are joined at each level.
+
+        >>> HierarchicalTucker([2] * 5, 3).levels()
+        [2, 1, 1]
+        """
+        out, n = [], self.n_columns
+        while n > 1:
+            out.append(n // 2)
+            n -= n // 2
+        return out
+
+    def extra_shapes(self) -> list[tuple[int, ...]]:
+        """The transfer tensors of each level, stacked, and the root."""
+        k = self.rank
+        return [*((pairs, k * k, k) for pairs in self.levels()), (k, self.n_outputs)]
+
+    def contract(self, parts: Array, extras: Sequence[Array]) -> Array:
+        """Join neighbours, v <- sum_ab B[a, b] left_a right_b, up to the root."""
+        nodes = parts.swapaxes(0, 1)  # (nodes, n, k)
+        for transfer in extras[:-1]:
+            even = 2 * len(transfer)
+            left, right = nodes[0:even:2], nodes[1:even:2]
+            outer = (left[..., :, None] * right[..., None, :]).reshape(
+                len(transfer), nodes.shape[1], -1
+            )
+            joined = outer @ transfer
+            rest = nodes[even:]
+            nodes = joined if len(rest) == 0 else _stack(joined, rest)
+        return nodes[0] @ extras[-1]
+
+    def order_norm(self, cores: Sequence[Array], extras: Sequence[Array]) -> tuple[Array, Array]:
+        """Carry Gram matrices from the leaves to the root."""
+        k, log_scale = self.rank, 0.0
+        grams = []
+        for core in cores:
+            gram, log_scale = rescaled(core.T @ core, log_scale)
+            grams.append(gram)
+        for transfer in extras[:-1]:
+            joined = []
+            for t, b in enumerate(transfer):
+                left, right = grams[2 * t], grams[2 * t + 1]
+                # (a c)' (left x right) (a c), with b : (k k, k)
+                inner = (left @ b.reshape(k, k * k)).reshape(k, k, k)
+                inner = (right @ inner).reshape(k * k, k)
+                gram, log_scale = rescaled(b.T @ inner, log_scale)
+                joined.append(gram)
+            grams = joined + grams[2 * len(transfer) :]
+        root = extras[-1]
+        return (root * (grams[0] @ root)).sum(), log_scale
+
+    def near_one(self, rngs, sigma):
+        """Return leaves near the constant (1, ..., 1) and transfers that multiply like entries."""
+        cores = self.noise(rngs, sigma)
+        for core in cores:
+            core[0] = 1.0
+        k, extras = self.rank, []
+        for pairs in self.levels():
+            transfer = np.zeros((pairs, k, k, k))
+            transfer[:, np.arange(k), np.arange(k), np.arange(k)] = 1.0
+            transfer += sigma / k * rngs[-1].normal(size=transfer.shape)
+            extras.append(transfer.reshape(pairs, k * k, k))
+        return cores, [*extras, balanced_weights(rngs[-1], k, self.n_outputs)]
+
+
+def _stack(first: Array, second: Array) -> Array:
+    """Join along axis 0."""
+    return append(first[None], second[None])[0]
