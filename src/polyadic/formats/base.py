@@ -49,8 +49,8 @@ class Format(ABC):
     def _too_large(self, size: float) -> str:
         return (
             f"format={self.name!r} with rank {self.rank} over {self.n_columns} columns would need "
-            f"{size / 1e9:,.3g} GB for its core tensor, more than the {_BUDGET / 1e9:g} GB allowed. "
-            "Lower rank, or choose another format: cp, tt, tr, ht."
+            f"{size / 1e9:,.3g} GB for its core tensor, more than the {_BUDGET / 1e9:g} GB "
+            "allowed. Lower rank, or choose another format: cp, tt, tr, ht."
         )
 
     @property

@@ -10,9 +10,10 @@ from polyadic.formats.base import Array, Format
 class FactorizationMachine(Format):
     """Factorization machine of order m: products of up to m distinct columns.
 
-    f(x)_l = sum_n w_nl z_n + sum_{t=2..m} sum_k C_tkl A_t(p_tk * z), with A_t the sum of all products
-    of t distinct entries, by A_t <- A_t + u_n A_{t-1} column after column. It takes the elements of
-    degree one: numbers as they are, one-hot categories. The rank is that of each order.
+    f(x)_l = sum_n w_nl z_n + sum_{t=2..m} sum_k C_tkl A_t(p_tk * z), with A_t the sum of all
+    products of t distinct entries, by A_t <- A_t + u_n A_{t-1} column after column. It takes the
+    elements of degree one: numbers as they are, one-hot categories. The rank is that of each
+    order.
     """
 
     name = "fm"
