@@ -9,7 +9,7 @@ import pytest
 from polyadic import local, losses, maps, penalties
 from polyadic.formats.cp import CPCores
 from polyadic.kernels import adam as kernel
-from polyadic.solvers.adam import Adam, AdamState, _Run
+from polyadic.solvers.adam import Adam, AdamState, FusedCourse
 from polyadic.solvers.base import Problem, Rows
 
 n_outputs_of_interest = pytest.mark.parametrize("n_outputs", [1, 3])
@@ -198,7 +198,7 @@ def test_lazy_average_equals_the_average_over_every_step():
     problem = make_problem(losses.SquaredError(), 1, family, [column])
     cores = parts.random_cores(problem.local.dims, 2, 1, zeros=0.0)
     solver = Adam(learning_rate=0.05, batch_size=4, max_epochs=1, schedule="constant", average=0.8)
-    run = _Run(solver, problem, cores, np.ones((2, 1)))
+    run = FusedCourse(solver, problem, cores, np.ones((2, 1)))
     order = rng.permutation(200)
     mean = run.state.parameters.table.astype(float)
     for begin in range(0, 200, 4):

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array
 
 from polyadic import inits
 from polyadic.kernels.simd import padded
-from polyadic.solvers.adam import SCHEDULES
+from polyadic.solvers.course import SCHEDULES
 
 SOLVERS = ("adam",)
 _COPIES = 6  # parameters, gradient, two moments, running average, best so far

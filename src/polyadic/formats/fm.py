@@ -51,6 +51,7 @@ class FactorizationMachine(Format):
 def anova_kernel(u: Array, order: int) -> Array:
     """Return the sum over all products of `order` distinct columns of u : (n, N, k), (n, k).
 
+    >>> import numpy as np
     >>> anova_kernel(np.array([[[1.0], [2.0], [3.0]]]), 2)  # 1*2 + 1*3 + 2*3
     array([[11.]])
     """

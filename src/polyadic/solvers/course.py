@@ -1,0 +1,173 @@
+"""The course of a run by epochs: schedule, judging, the best epoch, stopping. For every engine."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from polyadic.kernels.cp import GUARD
+from polyadic.local import LocalFeatures
+from polyadic.solvers.base import Problem, Report, Solution
+
+SCHEDULES = ("constant", "one_cycle")
+_FIRST_NOISE = 0.3  # what a typical table leaves unexplained; replaced by what is measured
+_NOISE_PACE = 0.2
+_WARM_UP = 0.1  # share of the steps of a one-cycle schedule that lead up to the peak
+_LAST_RATE = 1e-3  # of the peak
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how fast to train, and when to stop.
+
+    Parameters
+    ----------
+    learning_rate : float
+        Rate, or the peak of the one-cycle schedule.
+    batch_size, max_epochs : int
+    schedule : "one_cycle" or "constant"
+        One cycle: a tenth of the steps up to the peak, then down along a cosine.
+    average : float
+        Weight of the past in the running average of the parameters; 0 turns averaging off.
+    n_iter_no_change : int or None
+        Stop after so many epochs without progress on the held-out rows; None goes to the end. In
+        either case the best epoch is kept.
+    tol : float
+        Progress smaller than this share of the loss does not count.
+    """
+
+    learning_rate: float = 0.02
+    batch_size: int = 128
+    max_epochs: int = 100
+    schedule: str = "one_cycle"
+    average: float = 0.99
+    n_iter_no_change: int | None = None
+    tol: float = 1e-5
+
+    def rates(self, n_steps: int) -> np.ndarray:
+        """Return the learning rate of every step, (n_steps,).
+
+        >>> Schedule(learning_rate=1.0).rates(20)[[0, 1, 2, 19]].round(3)
+        array([0.5 , 1. , 0.992, 0.001], dtype=float32)
+        """
+        if self.schedule == "constant":
+            return np.full(n_steps, self.learning_rate, dtype=np.float32)
+        warm = max(1, int(_WARM_UP * n_steps))
+        up = np.arange(1, warm + 1) / warm
+        down = 0.5 * (1 + np.cos(np.pi * np.arange(1, n_steps - warm + 1) / max(1, n_steps - warm)))
+        cycle = np.concatenate((up, _LAST_RATE + (1 - _LAST_RATE) * down))[:n_steps]
+        return (self.learning_rate * cycle).astype(np.float32)
+
+
+class Course(ABC):
+    """One run, epoch by epoch. An engine says how to train, to keep and to predict."""
+
+    def __init__(self, plan: Schedule, problem: Problem, cores: Any):
+        self.plan, self.problem, self.cores = plan, problem, cores
+        self.batch = min(plan.batch_size, len(problem.local))
+        self.n_batches = -(-len(problem.local) // self.batch)
+        self.noise = _FIRST_NOISE if problem.loss.location_scale else 0.5
+        self.history: dict[str, list[float]] = {"train_loss": [], "learning_rate": []}
+        if problem.held_out is not None:
+            self.history["validation_loss"] = []
+        self.best: Any = None
+        self.spare: Any = None
+        self.best_loss, self.best_epoch, self.latest = np.inf, -1, np.inf
+
+    @abstractmethod
+    def train(self, rates: np.ndarray, rng: np.random.Generator) -> float:
+        """Take one step for each rate, over all rows once, and return the mean training loss."""
+
+    @abstractmethod
+    def averaged(self, out: Any) -> Any:
+        """Return the averaged parameters, written to `out` where that is not None."""
+
+    @abstractmethod
+    def predict(self, parameters: Any, local: LocalFeatures) -> np.ndarray:
+        """Return raw : (n, L) of these parameters."""
+
+    @abstractmethod
+    def unpack(self, parameters: Any) -> Any:
+        """Return the parameters as cores."""
+
+    def run(self, rng: np.random.Generator, report: Report | None = None) -> Solution:
+        """Train to the end, or until it is in vain."""
+        n_batches = self.n_batches
+        rates = self.plan.rates(n_batches * self.plan.max_epochs)
+        for epoch in range(self.plan.max_epochs):
+            steps = rates[epoch * n_batches : (epoch + 1) * n_batches]
+            self.judge(self.train(steps, rng), float(steps[-1]))
+            if report is not None:
+                report(epoch, self.latest)
+            if self.should_stop():
+                break
+        return self.solution()
+
+    def judge(self, train_loss: float, rate: float) -> None:
+        """Measure the averaged parameters and keep them if they are the best so far."""
+        problem = self.problem
+        parameters = self.spare = self.averaged(self.spare)
+        self.history["train_loss"].append(train_loss)
+        self.history["learning_rate"].append(rate)
+        self.latest = train_loss
+        if problem.held_out is not None:
+            raw = self.predict(parameters, problem.held_out.local)
+            self.latest = problem.loss.value(problem.held_out.y, raw, problem.held_out.weight)
+            self.history["validation_loss"].append(self.latest)
+        if not (np.isfinite(self.latest) and np.isfinite(train_loss)):
+            self.latest = np.inf
+            return
+        if problem.loss.location_scale:
+            self.noise += _NOISE_PACE * (min(self.latest, 1.0) - self.noise)
+        # Without held-out rows there is nothing to choose an epoch by: the last one counts.
+        margin = self.plan.tol * abs(self.best_loss) if self.best_epoch >= 0 else 0.0
+        if problem.held_out is None or self.latest < self.best_loss:
+            if problem.held_out is None or self.latest < self.best_loss - margin:
+                self.best_epoch = self.n_iter - 1
+            # The two swap places: nothing as large as the table is allocated in every epoch.
+            self.best, self.spare = parameters, self.best
+            self.best_loss = self.latest
+
+    @property
+    def n_iter(self) -> int:
+        """Epochs so far."""
+        return len(self.history["train_loss"])
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the latest epoch left the numbers."""
+        return self.n_iter > 0 and not np.isfinite(self.latest)
+
+    def should_stop(self) -> bool:
+        """Tell whether another epoch would be in vain."""
+        patience = self.plan.n_iter_no_change
+        waited = self.n_iter - 1 - self.best_epoch
+        return self.diverged or (patience is not None and waited >= patience)
+
+    def solution(self) -> Solution:
+        """Return the best cores found."""
+        message = ""
+        if self.diverged:
+            message = (
+                f"Training diverged in epoch {self.n_iter}; the best epoch before that is kept. "
+                f"Lower learning_rate (it was {self.plan.learning_rate:g}), or use a bounded "
+                "map: 'hat', or Polynomial(normalize=True)."
+            )
+        cores = self.cores if self.best is None else self.unpack(self.best)
+        return Solution(
+            replace(cores, intercept=self.problem.intercept),
+            self.history,
+            self.n_iter,
+            not self.diverged,
+            message,
+            self.best_loss,
+        )
+
+
+def stack(parts: list[np.ndarray]) -> np.ndarray:
+    """Put arrays of the columns one below the other, with guard rows."""
+    guard = np.zeros((GUARD, *parts[0].shape[1:]))
+    return np.concatenate([guard, *parts, guard])
