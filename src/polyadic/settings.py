@@ -14,15 +14,14 @@ from polyadic import inits
 from polyadic.kernels.simd import padded
 from polyadic.solvers.course import SCHEDULES
 
-SOLVERS = ("adam",)
 _COPIES = 6  # parameters, gradient, two moments, running average, best so far
 _MEMORY_SHARE = 0.8
-_PEAK_RATE = 0.015
 _NARROW = 10  # columns up to which a table counts as narrow
 
 # What each numeric parameter may be: lowest, highest, whether an integer, other values allowed.
 _RANGES: dict[str, tuple[float, float, bool, tuple]] = {
     "rank": (1, np.inf, True, ()),
+    "order": (1, np.inf, True, ()),
     "l2": (0, np.inf, False, ("auto",)),
     "smoothness": (0, np.inf, False, ("auto",)),
     "order_alpha": (0, np.inf, False, ()),
@@ -35,12 +34,13 @@ _RANGES: dict[str, tuple[float, float, bool, tuple]] = {
     "validation_fraction": (1e-6, 0.5, False, ()),
     "n_iter_no_change": (1, np.inf, True, (None,)),
 }
-_CHOICES = {"solver": SOLVERS, "schedule": SCHEDULES}
+ENGINES = ("fused", "torch")
 
 
 def check(estimator: Any) -> None:
     """Raise ValueError for the first parameter that is not what it may be."""
-    for name, (low, high, whole, others) in _RANGES.items():
+    for name in _RANGES.keys() & estimator.get_params(deep=False).keys():
+        low, high, whole, others = _RANGES[name]
         value = getattr(estimator, name)
         if any(value is o or (isinstance(value, str) and value == o) for o in others):
             continue
@@ -48,13 +48,17 @@ def check(estimator: Any) -> None:
         number = isinstance(value, kind) and not isinstance(value, bool)
         if not number or not low <= float(value) <= high:
             raise ValueError(f"{name} must be {_wording(low, high, whole, others)}, got {value!r}.")
-    for name, choices in _CHOICES.items():
-        if getattr(estimator, name) not in choices:
-            raise ValueError(
-                f"Unknown {name} {getattr(estimator, name)!r}. "
-                f"Choose from: {', '.join(sorted(choices))}."
-            )
+    check_choice("schedule", estimator.schedule, SCHEDULES)
+    check_choice("solver", estimator.solver, estimator._solvers())
+    if hasattr(estimator, "engine"):
+        check_choice("engine", estimator.engine, ENGINES)
     inits.resolve(estimator.init)
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Raise ValueError for a value that is not among the choices."""
+    if value not in choices:
+        raise ValueError(f"Unknown {name} {value!r}. Choose from: {', '.join(sorted(choices))}.")
 
 
 def _wording(low: float, high: float, whole: bool, others: tuple) -> str:
@@ -63,7 +67,7 @@ def _wording(low: float, high: float, whole: bool, others: tuple) -> str:
     return text + "".join(f", or {o!r}" for o in others)
 
 
-def resolve_steps(estimator: Any, n_rows: int, n_columns: int) -> dict[str, Any]:
+def resolve_steps(estimator: Any, n_rows: int, n_columns: int, peak_rate: float) -> dict[str, Any]:
     """Return batch_size, max_epochs and learning_rate, by the table's size where "auto".
 
     About 10,000 steps in all, fewer for wide tables. One step moves a product of N factors by N
@@ -76,7 +80,7 @@ def resolve_steps(estimator: Any, n_rows: int, n_columns: int) -> dict[str, Any]
         narrow = min(1.0, _NARROW / n_columns)
         epochs = int(np.clip(10_000 * batch / n_rows * narrow, 10, 400 * narrow + 20))
     if rate == "auto":
-        rate = _PEAK_RATE * min(1.0, np.sqrt(_NARROW / n_columns))
+        rate = peak_rate * min(1.0, np.sqrt(_NARROW / n_columns))
     return {"batch_size": int(batch), "max_epochs": int(epochs), "learning_rate": float(rate)}
 
 

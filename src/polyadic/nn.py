@@ -1,0 +1,65 @@
+"""Tensor networks as torch modules, for training loops of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from polyadic import torch_engine  # noqa: F401  (says what to install where torch is missing)
+
+import torch  # isort: skip
+
+from polyadic.formats import resolve
+
+
+class TensorNetwork(torch.nn.Module):
+    """A tensor network on mapped inputs: (n, N, d) feature vectors in, (n, L) predictions out.
+
+    Parameters
+    ----------
+    format : str
+        "cp", "tt", "tr", "ht", "tucker", "fm" or "pn".
+    dims : sequence of int
+        Length d_n of each column's feature vector. Inputs are padded to the longest.
+    rank : int
+    n_outputs : int
+    order : int
+        For "fm" and "pn".
+    sigma : float
+        Size of the noise around the near-one start.
+    seed : int
+
+    Examples
+    --------
+    >>> network = TensorNetwork("tt", dims=[3, 3, 3], rank=4)
+    >>> network(torch.ones(5, 3, 3)).shape
+    torch.Size([5, 1])
+    """
+
+    def __init__(
+        self,
+        format: str,
+        dims: Sequence[int],
+        rank: int,
+        n_outputs: int = 1,
+        order: int = 2,
+        sigma: float = 0.1,
+        seed: int = 0,
+    ):
+        super().__init__()
+        self.network = resolve(format)(dims, rank, n_outputs, order)
+        rngs = [np.random.default_rng((seed, n)) for n in range(len(dims) + 1)]
+        cores, extras = self.network.near_one(rngs, sigma)
+        stacked = np.zeros((len(dims), max(dims), self.network.width), np.float32)
+        for n, core in enumerate(cores):
+            stacked[n, : len(core)] = core
+        self.cores = torch.nn.Parameter(torch.tensor(stacked))
+        self.extras = torch.nn.ParameterList(
+            torch.nn.Parameter(torch.tensor(e, dtype=torch.float32)) for e in extras
+        )
+
+    def forward(self, phi: torch.Tensor) -> torch.Tensor:
+        """Contract phi : (n, N, d) with the network."""
+        parts = torch.einsum("nid,idk->nik", phi, self.cores)
+        return self.network.contract(parts, list(self.extras))

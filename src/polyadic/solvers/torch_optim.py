@@ -1,0 +1,125 @@
+"""Any optimiser of torch.optim, on the torch engine, for every format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from polyadic import torch_engine as engine
+from polyadic.local import LocalFeatures
+from polyadic.solvers.base import Problem, Report, Solution
+from polyadic.solvers.course import Course, Schedule, stack
+
+
+def optimiser_names() -> list[str]:
+    """Return the names of the optimisers in torch.optim."""
+    found = vars(torch.optim).items()
+    base = torch.optim.Optimizer
+    return sorted(
+        k for k, v in found if isinstance(v, type) and issubclass(v, base) and v is not base
+    )
+
+
+@dataclass(frozen=True)
+class TorchOptim(Schedule):
+    """Mini-batches with an optimiser of torch.optim, by name."""
+
+    optimiser: str = "Adam"
+    device: str = "cpu"
+
+    def solve(
+        self,
+        problem: Problem,
+        cores: Any,
+        free: np.ndarray | None,
+        rng: np.random.Generator,
+        report: Report | None = None,
+        state: Any = None,
+    ) -> Solution:
+        """Minimise the problem's objective, starting from `cores`."""
+        return TorchCourse(self, problem, cores, free).run(rng, report)
+
+
+class TorchCourse(Course):
+    """A run on the torch engine. All data go to the device once; a step copies nothing back."""
+
+    def __init__(self, solver: TorchOptim, problem: Problem, cores: Any, free: np.ndarray | None):
+        super().__init__(solver, problem, cores)
+        self.device = engine.find_device(solver.device)
+        self.network = engine.Network.pack(cores, self.device)
+        self.features = engine.Features(problem.local, self.device, self.network.format.constants)
+        self.y = self._tensor(problem.y)
+        self.weight = self._tensor(problem.weight / problem.weight.mean())
+        self.intercept = self._tensor(problem.intercept)
+        for parameter in self.network.parameters():
+            parameter.requires_grad_(True)
+        if free is not None:
+            mask = self._tensor(free)
+            self.network.extras[0].register_hook(lambda slope: slope * mask)
+        self.average = [p.detach().clone() for p in self.network.parameters()]
+        # Made by this very class name; `foreach` and the like keep their defaults.
+        make = getattr(torch.optim, solver.optimiser)
+        self.optimiser = make(self.network.parameters(), lr=solver.learning_rate)
+        self.bands = [self._tensor(stack(p.bands)) for p in (problem.fixed, problem.scaled)]
+        both = sum(np.abs(stack(p.bands)) for p in (problem.fixed, problem.scaled))
+        self.diagonals = np.flatnonzero(np.any(both != 0, axis=0)).tolist()
+        if problem.order is not None:
+            self.emphasis = self._tensor(stack(problem.order.emphasis)[:, None])
+
+    def _tensor(self, array: np.ndarray) -> torch.Tensor:
+        return torch.as_tensor(np.asarray(array, dtype=np.float32), device=self.device)
+
+    def train(self, rates: np.ndarray, rng: np.random.Generator) -> float:
+        """Take one pass over the rows."""
+        order = torch.as_tensor(rng.permutation(len(self.problem.local)), device=self.device)
+        band = self.bands[0] + self.noise * self.bands[1]
+        total = torch.zeros((), device=self.device)
+        torch.set_flush_denormal(True)  # numbers below the float range cost a hundredfold
+        try:
+            for j, rate in enumerate(rates):
+                rows = order[j * self.batch : (j + 1) * self.batch]
+                for group in self.optimiser.param_groups:
+                    group["lr"] = float(rate)
+                total += self._step(rows, band) * len(rows)
+                torch._foreach_lerp_(
+                    self.average, self.network.parameters(), 1.0 - self.plan.average
+                )
+        finally:
+            torch.set_flush_denormal(False)
+        return float(total) / len(order)
+
+    def _step(self, rows: torch.Tensor, band: torch.Tensor) -> torch.Tensor:
+        """Move the parameters by one batch and return its loss, penalties left out."""
+        met: list[torch.Tensor] = []
+        problem = self.problem
+
+        def closure() -> torch.Tensor:
+            self.optimiser.zero_grad(set_to_none=True)
+            raw = self.network.raw(self.features, rows) + self.intercept
+            loss = engine.mean_loss(problem.loss, raw, self.y[rows], self.weight[rows])
+            met.append(loss.detach())
+            if self.diagonals:
+                loss = loss + engine.band_penalty(self.network.table, band, self.diagonals)
+            if problem.order is not None:
+                loss = loss + problem.order.alpha * self.network.order_penalty(self.emphasis)
+            loss.backward()
+            return loss
+
+        self.optimiser.step(closure)
+        return met[0]
+
+    def averaged(self, out: engine.Network | None) -> engine.Network:
+        """Return the running averages."""
+        table, *extras = (a.clone() for a in self.average)
+        return engine.Network(self.network.format, table, extras)
+
+    def predict(self, parameters: engine.Network, local: LocalFeatures) -> np.ndarray:
+        """Contract on the device."""
+        return self.problem.intercept + engine.contract(parameters, local, self.device)
+
+    def unpack(self, parameters: engine.Network) -> Any:
+        """Return the parameters as cores."""
+        return parameters.unpack(self.cores)
