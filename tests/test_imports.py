@@ -25,7 +25,7 @@ LAYERS = [
     ["ensemble"],
     ["settings"],
     ["tabular", "targets"],
-    ["fitting"],
+    ["fitting", "networks"],
     ["estimators"],
     ["store", "explain", "datasets"],
     ["plots"],

@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from polyadic import datasets, explain, inits, losses, maps, plots
-    from polyadic.estimators import CPClassifier, CPRegressor
+    from polyadic import datasets, explain, formats, inits, losses, maps, plots
+    from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegressor
     from polyadic.store import ModelFileError, load
 
 __version__ = "0.1.0"
@@ -20,8 +20,11 @@ _HOMES = {
     "CPClassifier": "polyadic.estimators",
     "CPRegressor": "polyadic.estimators",
     "ModelFileError": "polyadic.store",
+    "TNClassifier": "polyadic.estimators",
+    "TNRegressor": "polyadic.estimators",
     "datasets": "polyadic.datasets",
     "explain": "polyadic.explain",
+    "formats": "polyadic.formats",
     "inits": "polyadic.inits",
     "load": "polyadic.store",
     "losses": "polyadic.losses",
@@ -32,8 +35,11 @@ __all__ = [
     "CPClassifier",
     "CPRegressor",
     "ModelFileError",
+    "TNClassifier",
+    "TNRegressor",
     "datasets",
     "explain",
+    "formats",
     "inits",
     "load",
     "losses",

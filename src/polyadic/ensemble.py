@@ -15,7 +15,7 @@ import numpy as np
 
 from polyadic import local, penalties
 from polyadic.formats.cp import CPCores
-from polyadic.inits import Init, Start
+from polyadic.inits import Start, Starter
 from polyadic.losses import Loss
 from polyadic.maps.base import FeatureMap
 from polyadic.rows import column_seed, folds
@@ -57,7 +57,7 @@ class Recipe:
     loss: Loss
     intercept: np.ndarray
     rank: int
-    init: Init
+    init: Starter
     solver: Solver
     l2: float | None  # None: in proportion to the noise
     smoothness: float | None

@@ -1,10 +1,11 @@
-"""CPRegressor and CPClassifier: wiring only."""
+"""The estimators: wiring only."""
 
 from __future__ import annotations
 
 from typing import Self
 
 from polyadic.fitting import CPEstimator
+from polyadic.networks import TNEstimator
 from polyadic.targets import Classification, Regression
 
 
@@ -171,3 +172,103 @@ class CPClassifier(Classification, CPEstimator):
         if classes is None and not hasattr(self, "tensor_"):
             raise ValueError("classes must be passed on the first call to partial_fit.")
         return self._attempt(self._pass, X, y, sample_weight, classes)
+
+
+class TNRegressor(Regression, TNEstimator):
+    """Regression with a weight tensor in any tensor-network format, on PyTorch.
+
+    Parameters
+    ----------
+    format : str, default="tt"
+        "cp", "tt" (Tensor Train), "tr" (Tensor Ring), "ht" (Hierarchical Tucker), "tucker", or for
+        comparison "fm" (factorization machine) and "pn" (polynomial network) on raw columns.
+    rank : int, default=5
+        Rank of every bond.
+    order : int, default=2
+        Highest order of interaction, for "fm" and "pn".
+    solver : str, default="Adam"
+        The name of an optimiser in `torch.optim`, or "riemannian" for format="tt".
+    device : str, default="cpu"
+
+    All other parameters are those of `CPRegressor`.
+
+    Attributes
+    ----------
+    cores_ : list of (d_n, K) arrays
+    extras_ : list of arrays that belong to no column
+    intercept_, maps_, history_, n_iter_, feature_names_in_, n_features_in_
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (300, 3))
+    >>> y = X[:, 0] * X[:, 1] + X[:, 2] ** 2
+    >>> model = TNRegressor("tt", maps="polynomial", rank=3, max_epochs=60, random_state=0)
+    >>> bool(model.fit(X, y).score(X, y) > 0.9)
+    True
+    """
+
+
+class TNClassifier(Classification, TNEstimator):
+    """Classification with a weight tensor in any tensor-network format, on PyTorch.
+
+    Parameters are those of `TNRegressor`, but for `loss` and `class_weight`, which are those of
+    `CPClassifier`.
+    """
+
+    def __init__(
+        self,
+        format="tt",
+        maps="auto",
+        rank=5,
+        order=2,
+        loss="log_loss",
+        class_weight=None,
+        l2="auto",
+        order_alpha=0.0,
+        order_beta=2.0,
+        smoothness="auto",
+        init="near_one",
+        solver="Adam",
+        max_epochs="auto",
+        batch_size="auto",
+        learning_rate="auto",
+        schedule="one_cycle",
+        average=0.99,
+        early_stopping=True,
+        validation_fraction=0.1,
+        n_iter_no_change=None,
+        categorical_features="from_dtype",
+        warm_start=False,
+        random_state=None,
+        device="cpu",
+        verbose=0,
+    ):
+        super().__init__(
+            format=format,
+            maps=maps,
+            rank=rank,
+            order=order,
+            loss=loss,
+            l2=l2,
+            order_alpha=order_alpha,
+            order_beta=order_beta,
+            smoothness=smoothness,
+            init=init,
+            solver=solver,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            schedule=schedule,
+            average=average,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            categorical_features=categorical_features,
+            warm_start=warm_start,
+            random_state=random_state,
+            device=device,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight

@@ -7,13 +7,14 @@ belongs to the column and not to its place in the table.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from scipy import sparse
 from scipy.optimize import minimize
 from scipy.sparse.linalg import lsqr
 
+from polyadic.formats.base import Format
 from polyadic.formats.cp import CPCores
 from polyadic.kernels.losses import SQUARED
 
@@ -25,17 +26,28 @@ _DENSE_LIMIT = 3000  # up to so many basis elements the normal equations are for
 
 @dataclass(frozen=True)
 class Start:
-    """Cores to start from, and which output weights are free to move : (R, L) of 0 and 1."""
+    """Cores to start from, and which output weights are free to move : (R, L), or None for all."""
 
-    cores: CPCores
-    free: np.ndarray
+    cores: Any
+    free: np.ndarray | None
 
 
-class Init(Protocol):
-    """What every init looks like."""
+Parts = tuple[list[np.ndarray], list[np.ndarray]]  # cores and extras
+
+
+class Starter(Protocol):
+    """Anything that sets up cores for a problem."""
 
     def start(self, problem: Problem, rank: int, rngs: list[np.random.Generator]) -> Start:
-        """Return initial cores; `rngs` holds one generator a column and a last one for C."""
+        """Return initial cores; `rngs` holds one generator a column and a last one for the rest."""
+        ...
+
+
+class Init(Starter, Protocol):
+    """What every init looks like: for CP on the fused engine, and for any format."""
+
+    def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Parts:
+        """Return initial cores and extras of a format."""
         ...
 
 
@@ -67,6 +79,10 @@ class Gaussian:
         ]
         return Start(CPCores(factors, weights, problem.intercept), free)
 
+    def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Parts:
+        """Return initial cores and extras of another format."""
+        return form.gaussian(rngs, self.sigma)
+
 
 def _truncated_normal(rng: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
     """Draw again whatever lies outside of two standard deviations."""
@@ -96,13 +112,22 @@ class NearOne:
         factors = near_one_factors(problem, len(weights), rngs, self.sigma)
         return Start(CPCores(factors, weights, problem.intercept), mask)
 
+    def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Parts:
+        """Return initial cores and extras of another format."""
+        return form.near_one(rngs, near_one_sigma(problem) if self.sigma is None else self.sigma)
+
+
+def near_one_sigma(problem: Problem) -> float:
+    """Return the size of the noise, less for many columns."""
+    return float(min(0.1, 0.5 / np.sqrt(len(problem.local.dims))))
+
 
 def near_one_factors(
     problem: Problem, rank: int, rngs: list[np.random.Generator], sigma: float | None
 ) -> list[np.ndarray]:
     """Return factors (d_n, R) with a first row of one and noise below."""
     if sigma is None:
-        sigma = min(0.1, 0.5 / np.sqrt(len(problem.local.dims)))
+        sigma = near_one_sigma(problem)
     factors = []
     for rng, dim in zip(rngs, problem.local.dims):
         factor = sigma * rng.normal(size=(dim, rank))
@@ -134,12 +159,7 @@ class Linear:
 
     def start(self, problem: Problem, rank: int, rngs: list[np.random.Generator]) -> Start:
         """Return initial cores."""
-        if not np.all(problem.local.layout.constant):
-            raise ValueError(
-                "init='linear' needs a constant element in every map; "
-                "Polynomial(normalize=True) and Trigonometric have none. "
-                "Choose init='near_one' or 'gaussian', or other maps."
-            )
+        _check_constants(problem)
         bias, slopes = solve_linear(problem, self.degree_one)
         n_columns, n_outputs = len(slopes), problem.n_outputs
         total = rank * n_outputs if problem.separate else rank
@@ -157,6 +177,14 @@ class Linear:
                 start.free,
             )
         return start
+
+    def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Parts:
+        """Return initial cores and extras of another format."""
+        _check_constants(problem)
+        bias, slopes = solve_linear(problem, self.degree_one)
+        cores, extras = form.linear(bias, slopes, rngs, near_one_sigma(problem))
+        noise = form.noise(rngs, self.noise)
+        return [a + b for a, b in zip(cores, noise)], extras
 
     def _as_terms(self, problem, rank, total, rngs, bias, slopes) -> Start:
         """Write the linear model into the terms, equation (lin_init_rows) of the paper."""
@@ -186,6 +214,15 @@ class Linear:
         slopes[0][0] = bias
         free = (block != 0).astype(float)
         return Start(CPCores(factors, np.zeros_like(block), problem.intercept, slopes), free)
+
+
+def _check_constants(problem: Problem) -> None:
+    if not np.all(problem.local.layout.constant):
+        raise ValueError(
+            "init='linear' needs a constant element in every map; "
+            "Polynomial(normalize=True) and Trigonometric have none. "
+            "Choose init='near_one' or 'gaussian', or other maps."
+        )
 
 
 def solve_linear(problem: Problem, degree_one: bool) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -278,6 +315,6 @@ def resolve(init: str | Init) -> Init:
     """
     if isinstance(init, str) and init in INITS:
         return INITS[init]()
-    if hasattr(init, "start"):
+    if not isinstance(init, str) and hasattr(init, "start"):
         return init
     raise ValueError(f"Unknown init {init!r}. Choose from: {', '.join(sorted(INITS))}.")

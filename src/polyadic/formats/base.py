@@ -87,6 +87,16 @@ class Format(ABC):
         `rngs` holds one generator a column and a last one for the extras.
         """
 
+    def gaussian(
+        self, rngs: Sequence[np.random.Generator], sigma: float
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Return cores of Gaussian noise, and extras that keep the size of what they meet."""
+        extras = [
+            rngs[-1].normal(size=shape) / np.sqrt(max(1, math.prod(shape[:-1])))
+            for shape in self.extra_shapes()
+        ]
+        return self.noise(rngs, sigma), extras
+
     def linear(
         self,
         bias: np.ndarray,

@@ -173,6 +173,11 @@ class CanonicalPolyadic(Format):
             core[0] = 1.0
         return cores, [balanced_weights(rngs[-1], self.rank, self.n_outputs)]
 
+    def gaussian(self, rngs, sigma):
+        """Return noise, with the paper's output weights of one where there is one output."""
+        cores, extras = super().gaussian(rngs, sigma)
+        return cores, [np.ones((self.rank, 1))] if self.n_outputs == 1 else extras
+
     def linear(self, bias, slopes, rngs, sigma):
         """Let term (l, n) carry column n's part of output l; the others weigh nothing as yet."""
         n_columns, n_outputs = self.n_columns, self.n_outputs

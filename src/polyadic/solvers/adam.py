@@ -58,7 +58,7 @@ class Adam(Schedule):
         self,
         problem: Problem,
         cores: CPCores,
-        free: np.ndarray,
+        free: np.ndarray | None,
         rng: np.random.Generator,
         report: Report | None = None,
         state: AdamState | None = None,
@@ -75,7 +75,7 @@ class FusedCourse(Course):
         solver: Adam,
         problem: Problem,
         cores: CPCores,
-        free: np.ndarray,
+        free: np.ndarray | None,
         state: AdamState | None = None,
     ):
         super().__init__(solver, problem, cores)
@@ -83,7 +83,7 @@ class FusedCourse(Course):
         self.rows = _flat_rows(problem.rows)
         width = len(self.state.parameters.weights) // problem.n_outputs
         mask = np.zeros((problem.n_outputs, width), np.float32)
-        mask[:, : cores.rank] = free.T
+        mask[:, : cores.rank] = 1.0 if free is None else free.T
         self.mask = mask.ravel()
         self._lay_out_penalties()
 

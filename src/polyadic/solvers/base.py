@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from polyadic.formats.cp import CPCores
 from polyadic.local import LocalFeatures
 from polyadic.losses import Loss
 from polyadic.penalties import Banded, Order
@@ -66,7 +65,7 @@ class Problem:
 class Solution:
     """Cores, how they came about, and whether all went well."""
 
-    cores: CPCores
+    cores: Any
     history: dict[str, list[float]] = field(default_factory=dict)
     n_iter: int = 0
     converged: bool = True
@@ -88,8 +87,8 @@ class Solver(Protocol):
     def solve(
         self,
         problem: Problem,
-        cores: CPCores,
-        free: np.ndarray,
+        cores: Any,
+        free: np.ndarray | None,
         rng: np.random.Generator,
         report: Report | None = None,
         state: Any = None,

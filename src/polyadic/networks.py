@@ -1,0 +1,172 @@
+"""How tensor-network estimators are fitted: one model of any format, on the torch engine."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from polyadic import formats, inits, settings
+from polyadic.ensemble import Member, Table, build_problem, train_members
+from polyadic.formats.network import NetworkCores
+from polyadic.inits import Init, Start
+from polyadic.local import LocalFeatures
+from polyadic.maps import OneHot, Polynomial
+from polyadic.maps.base import FeatureMap
+from polyadic.solvers.base import Problem, Solver
+from polyadic.tabular import TableEstimator
+
+
+def require_torch() -> None:
+    """Say what to install where PyTorch is missing."""
+    if importlib.util.find_spec("torch") is None:
+        raise ModuleNotFoundError(
+            "TNRegressor and TNClassifier need PyTorch, which is not installed. "
+            "Install it with: pip install 'polyadic[torch]'"
+        )
+
+
+@dataclass(frozen=True)
+class NetworkInit:
+    """Start a format from what an init says."""
+
+    init: Init
+    format: str
+    order: int
+
+    def start(self, problem: Problem, rank: int, rngs: list[np.random.Generator]) -> Start:
+        """Return initial cores; every extra array is free to move."""
+        form = formats.resolve(self.format)(
+            problem.local.dims.tolist(), rank, problem.n_outputs, self.order
+        )
+        factors, extras = self.init.network(problem, form, rngs)
+        scale = np.ones(problem.n_outputs)
+        cores = NetworkCores(
+            self.format, rank, self.order, factors, extras, problem.intercept, scale
+        )
+        return Start(cores, None)
+
+
+class TNEstimator(TableEstimator):
+    """What TNRegressor and TNClassifier share."""
+
+    tensor_: NetworkCores
+    _peak_rate = 0.005
+
+    def __init__(
+        self,
+        format="tt",
+        maps="auto",
+        rank=5,
+        order=2,
+        loss="squared_error",
+        l2="auto",
+        order_alpha=0.0,
+        order_beta=2.0,
+        smoothness="auto",
+        init="near_one",
+        solver="Adam",
+        max_epochs="auto",
+        batch_size="auto",
+        learning_rate="auto",
+        schedule="one_cycle",
+        average=0.99,
+        early_stopping=True,
+        validation_fraction=0.1,
+        n_iter_no_change=None,
+        categorical_features="from_dtype",
+        warm_start=False,
+        random_state=None,
+        device="cpu",
+        verbose=0,
+    ):
+        require_torch()
+        self.format = format
+        self.maps = maps
+        self.rank = rank
+        self.order = order
+        self.loss = loss
+        self.l2 = l2
+        self.order_alpha = order_alpha
+        self.order_beta = order_beta
+        self.smoothness = smoothness
+        self.init = init
+        self.solver = solver
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.average = average
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.categorical_features = categorical_features
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    @staticmethod
+    def _solvers() -> list[str]:
+        from polyadic.solvers.torch_optim import optimiser_names
+
+        return optimiser_names()
+
+    def _choose_maps(self) -> list[FeatureMap]:
+        form = formats.resolve(self.format)
+        if form.constants:
+            return super()._choose_maps()
+        if self.maps != "auto":
+            raise ValueError(
+                f"format={self.format!r} works on raw columns: leave maps='auto', "
+                f"got {self.maps!r}."
+            )
+        raw = {"numeric": Polynomial(2), "categorical": OneHot()}
+        return [raw[column.kind].clone() for column in self.columns_.columns]
+
+    def _solver(self, table: Table) -> Solver:
+        from polyadic.solvers.torch_optim import TorchOptim
+
+        return TorchOptim(**self._schedule(table), optimiser=self.solver, device=self.device)
+
+    def _check_format(self, maps: list[FeatureMap]) -> None:
+        """Refuse, before anything is allocated, what cannot be."""
+        form = formats.resolve(self.format)([m.dim for m in maps], self.rank, len(self._center))
+        if self.order_alpha > 0 and not form.is_network:
+            raise ValueError(
+                f"format={self.format!r} has no weight tensor to put an order penalty on: "
+                f"set order_alpha=0, got {self.order_alpha!r}."
+            )
+        settings.check_memory(maps, form.width, 0.0)
+
+    def _train(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
+        maps = self._fit_maps(table)
+        self._check_format(maps)
+        recipe = self._recipe(table, self._solver(table))
+        init = NetworkInit(inits.resolve(self.init), self.format, self.order)
+        recipe = replace(recipe, init=init)
+        return self._with_progress(
+            recipe.solver.max_epochs,
+            lambda report: train_members(recipe, maps, table, held_out, 1, seed, 1, report),
+        )
+
+    def _continue(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
+        cores = self._unscaled()
+        # The scale of the target sits in the cores' own scale; training starts from a scale of one.
+        recipe = replace(self._recipe(table, self._solver(table)), intercept=cores.intercept)
+        problem = build_problem(recipe, self.maps_, table, held_out)
+        rng = np.random.default_rng(seed)
+        return [Member(self.maps_, recipe.solver.solve(problem, cores, None, rng))]
+
+    def _contract(self, features: LocalFeatures) -> np.ndarray:
+        from polyadic import torch_engine
+
+        device = torch_engine.find_device(self.device)
+        return torch_engine.predict(self.tensor_, features, device)
+
+    @property
+    def extras_(self) -> list[Any]:
+        """The arrays of the format that belong to no column."""
+        return self.tensor_.extras
