@@ -107,6 +107,10 @@ def test_negative_counts():
         ("learning_rate", "fast", "learning_rate must be a number"),
         ("average", 1.0, "average must be a number from 0"),
         ("validation_fraction", 0.9, "validation_fraction must be a number from"),
+        ("learning_rate", 0, "learning_rate must be a number of at least"),
+        ("early_stopping", "yes", "early_stopping must be True or False, got 'yes'"),
+        ("n_jobs", 0, "n_jobs must be a whole number other than 0, or None, got 0"),
+        ("maps", maps.Polynomial(10**13), "It must be an integer >= 1 and <= 1,000,000"),
         ("n_iter_no_change", 0, "n_iter_no_change must be a whole number of at least 1, or None"),
     ],
 )
@@ -136,6 +140,10 @@ def test_memory_of_a_machine_that_does_not_say(monkeypatch):
 
 def test_validation_rows_without_targets():
     refused("X_val was given without y_val", X_val=X)
+
+
+def test_validation_targets_without_rows():
+    refused("y_val was given without X_val", y_val=Y)
 
 
 def test_outputs_that_change():

@@ -273,7 +273,7 @@ def test_object_columns_of_numbers_are_categorical_by_type_and_numeric_on_reques
         ({"categorical_features": [0.5]}, r"column 0.5, which X does not have"),
         ({"categorical_features": [True]}, r"mask of length 1, but X has 3 columns"),
         ({"categorical_features": "a"}, r"Unknown categorical_features 'a'. Choose 'from_dtype'"),
-        ({"kinds": {"z": "numeric"}}, r"kinds names the column 'z'"),
+        ({"kinds": {"z": "numeric"}}, r"maps names the column 'z'"),
         (
             {"kinds": {"a": "ordinal"}},
             r"Unknown kind 'ordinal' of column 'a'. Choose from: numeric, categorical",

@@ -103,7 +103,7 @@ def test_negative_counts_are_refused():
 
 
 def test_unknown_loss_lists_the_known_ones():
-    expected = "absolute_error, huber, poisson, quantile, squared_error"
+    expected = "absolute_error, huber, poisson, squared_error, or an instance such as Quantile"
     with pytest.raises(ValueError, match=f"Unknown loss 'l3'. Choose from: {expected}"):
         losses.resolve("l3")
 

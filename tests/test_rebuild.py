@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import time
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -9,11 +11,21 @@ import pytest
 import safetensors
 import safetensors.numpy
 
-from polyadic import CPClassifier, CPRegressor, ModelFileError, load, maps
+from polyadic import CPClassifier, CPRegressor, ModelFileError, TNRegressor, load, maps
+from polyadic.formats import FORMATS
 from polyadic.store import files as store
 
 TINY = {"rank": 4, "n_members": 1, "max_epochs": 2, "random_state": 0}
 NAMED, THREE, SPLINE = "named columns", "three classes", "splines"
+
+
+@pytest.fixture(scope="module")
+def networks():
+    """Return a network of each format, of two outputs."""
+    pytest.importorskip("torch")
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    options = {"rank": 4, "order": 3, "max_epochs": 1, "random_state": 0}
+    return {name: TNRegressor(name, **options).fit(X, X[:, :2]) for name in FORMATS}
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +151,7 @@ FORGERIES = {
     "factor not finite": (NAMED, reshape("factors.0", lambda a: a * np.nan), "finite"),
     "weights without outputs": (NAMED, reshape("weights", lambda a: a[:, :0]), "weights"),
     "intercept": (THREE, reshape("intercept", lambda a: a[:2]), "'intercept' has the shape"),
-    "additive missing": (NAMED, put("additive", True), r"'additive\.0' is missing"),
+    "additive missing": (NAMED, put("tensor", "additive", True), r"'additive\.0' is missing"),
     "centre": (THREE, reshape("center", lambda a: a[:1]), "'center' has the shape"),
     "scale of zero": (NAMED, reshape("scale", lambda a: 0 * a), "positive"),
     "two classes of three": (THREE, reshape("classes", lambda a: a[:2]), "2 classes"),
@@ -205,6 +217,85 @@ def test_made_up_content_is_refused(name, fitted, tmp_path):
     assert "checksum" not in str(caught.value)
 
 
+NETWORK_FORGERIES = {
+    "unknown format": (put("tensor", "format", "mps"), "Unknown format 'mps'"),
+    "format as a list": (put("tensor", "format", []), "Cannot load"),
+    "format parameter": (put("params", "format", "mps"), "Unknown format"),
+    "tensor of CP": (put("tensor", {"additive": False}), "Cannot load"),
+    "device as a number": (put("params", "device", 3), "device must be text"),
+    "rank as text": (put("tensor", "rank", "4"), "rank '4'"),
+    "rank of zero": (put("tensor", "rank", 0), "rank 0"),
+    "rank beyond numbers": (put("tensor", "rank", 10**4000), "a network cannot have rank 10000"),
+    "rank true": (put("tensor", "rank", True), "rank True"),
+    "order as a fraction": (put("tensor", "order", 2.5), r"order 2\.5"),
+    "order below one": (put("tensor", "order", -1), "order -1"),
+    "order beyond numbers": (put("tensor", "order", 10**12), "order 1000000000000"),
+    "next rank": (put("tensor", "rank", 5), "has the shape"),
+    "factor rows": (reshape("factors.0", lambda a: a[:-1]), "core has"),
+    "factor width": (reshape("factors.1", lambda a: a[:, :-1]), r"'factors\.1' has the shape"),
+    "factor as a row": (reshape("factors.1", lambda a: a.ravel()), "has the shape"),
+    "factor not finite": (reshape("factors.1", lambda a: a * np.nan), "finite"),
+    "whole factors": (reshape("factors.1", lambda a: a.astype(int)), "floating-point"),
+    "another output": (
+        both(
+            *(reshape(name, lambda a: a[[0, 1, 1]]) for name in ("intercept", "multiplier")),
+            *(reshape(name, lambda a: a[[0, 1, 1]]) for name in ("center", "scale")),
+        ),
+        "has the shape",
+    ),
+    "no outputs": (reshape("intercept", lambda a: a[:0]), "nothing is left to predict"),
+    "multiplier": (reshape("multiplier", lambda a: a[:1]), "'multiplier' has the shape"),
+    "multiplier not finite": (reshape("multiplier", lambda a: a / 0.0), "finite"),
+    "extra missing": (reshape("extras.0", lambda _: None), r"'extras\.0' is missing"),
+    "extra flat": (reshape("extras.0", lambda a: a.ravel()[1:]), r"'extras\.0' has the shape"),
+    "extra too many": (reshape("extras.9", lambda _: np.ones(2)), r"nothing: extras\.9"),
+    "extra not finite": (reshape("extras.0", lambda a: a * np.inf), "finite"),
+    "weights of CP": (reshape("weights", lambda _: np.ones((4, 2))), "nothing: weights"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", NETWORK_FORGERIES)
+def test_made_up_networks_are_refused(name, format, networks, tmp_path):
+    change, words = NETWORK_FORGERIES[name]
+    forge(networks[format], tmp_path / "m", change)
+    with pytest.raises(ModelFileError, match=words) as caught:
+        load(tmp_path / "m")
+    assert "checksum" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("format", "field"),
+    [(f, "rank") for f in FORMATS] + [(f, "order") for f in FORMATS if FORMATS[f].by_order],
+)
+def test_huge_numbers_are_refused_at_once(format, field, networks, tmp_path):
+    forge(networks[format], tmp_path / "m", put("tensor", field, 2**31 - 1))
+    tracemalloc.start()
+    start = time.perf_counter()
+    with pytest.raises(ModelFileError, match=r"has the shape|would need"):
+        load(tmp_path / "m")
+    assert time.perf_counter() - start < 5.0
+    assert tracemalloc.get_traced_memory()[1] < 1e7
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("other", FORMATS)
+def test_one_format_does_not_pass_for_another(format, other, networks, tmp_path):
+    forge(networks[format], tmp_path / "m", put("tensor", "format", other))
+    if format == other:
+        load(tmp_path / "m")
+        return
+    with pytest.raises(ModelFileError, match=r"has the shape|is missing|belong to nothing"):
+        load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_dropping_any_entry_of_a_network_is_told(format, networks, tmp_path):
+    check_dropping(networks[format], tmp_path / "m")
+
+
 def test_forging_nothing_changes_nothing(fitted, tmp_path):
     model, X = fitted[NAMED]
     forge(model, tmp_path / "m", lambda header, tensors: None)
@@ -212,16 +303,19 @@ def test_forging_nothing_changes_nothing(fitted, tmp_path):
 
 
 def test_dropping_any_entry_is_told(fitted, tmp_path):
-    model, _ = fitted[NAMED]
-    model.save(tmp_path / "m")
-    with safetensors.safe_open(tmp_path / "m", framework="numpy") as file:
+    check_dropping(fitted[NAMED][0], tmp_path / "m")
+
+
+def check_dropping(model, path):
+    """Check that a file lacking any entry or array is refused."""
+    model.save(path)
+    with safetensors.safe_open(path, framework="numpy") as file:
         entries, names = json.loads(file.metadata()["polyadic"]), list(file.keys())
     spared = {"version", "sha256", "tensors_sha256"}  # not needed, or put right by forge
-    for key in entries.keys() - spared:
-        forge(model, tmp_path / "m", lambda header, _, key=key: header.pop(key))
+    changes = [lambda header, _, key=key: header.pop(key) for key in entries.keys() - spared]
+    changes += [lambda header, _, key=key: header["tensor"].pop(key) for key in entries["tensor"]]
+    changes += [lambda _, tensors, key=key: tensors.pop(key) for key in names]
+    for change in changes:
+        forge(model, path, change)
         with pytest.raises(ModelFileError):
-            load(tmp_path / "m")
-    for key in names:
-        forge(model, tmp_path / "m", lambda _, tensors, key=key: tensors.pop(key))
-        with pytest.raises(ModelFileError):
-            load(tmp_path / "m")
+            load(path)

@@ -7,20 +7,28 @@ from hypothesis import strategies as st
 from polyadic.rows import column_seed, distinct_rows, folds
 
 small_tables = st.lists(
-    st.tuples(st.sampled_from([0.0, -0.0, 1.5, np.nan]), st.integers(-1, 2), st.integers(0, 2)),
+    st.tuples(
+        st.sampled_from([0.0, -0.0, 1.5, np.nan]),
+        st.integers(-1, 2),
+        st.integers(-1, 2),
+        st.integers(0, 1),
+        st.integers(0, 2),
+    ),
     min_size=1,
     max_size=30,
 )
 
 
 def as_table(rows):
-    a, b, w = zip(*rows)
-    return [np.array(a), np.array(b)], np.zeros((len(rows), 1)), np.array(w, dtype=float)
+    a, b, c, y, w = zip(*rows)
+    columns = [np.array(a), np.array(b), np.array(c)]
+    return columns, np.array(y, dtype=float)[:, None], np.array(w, dtype=float)
 
 
 def contents(columns, y, weight):
     rows, total = distinct_rows(columns, y, weight)
-    return [tuple(str(c[r] + 0) for c in columns) for r in rows], total.tolist()
+    both = [*columns, *y.T]
+    return [tuple(str(c[r] + 0) for c in both) for r in rows], total.tolist()
 
 
 @given(small_tables, st.integers(0, 100))
@@ -33,12 +41,29 @@ def test_distinct_rows_are_distinct_and_keep_the_weight(rows, seed):
     assert sum(total) == weight.sum()
     # Shuffled rows, and rows repeated in the place of weights, give the same rows in that order.
     shuffle = np.random.default_rng(seed).permutation(len(rows))
-    assert contents([c[shuffle] for c in columns], y, weight[shuffle]) == (found, total)
+    moved = [c[shuffle] for c in columns]
+    assert contents(moved, y[shuffle], weight[shuffle]) == (found, total)
     repeated = np.repeat(np.arange(len(rows)), weight.astype(int))
     ones = np.ones(len(repeated))
     assert contents([c[repeated] for c in columns], y[repeated], ones) == (found, total)
-    # So do swapped columns.
-    assert [f[::-1] for f in contents(columns[::-1], y, weight)[0]] == found
+
+
+def test_columns_of_the_same_values_do_not_hide_equal_rows():
+    rng = np.random.default_rng(0)
+    columns = [rng.integers(0, 2, 600) for _ in range(6)]
+    y = (columns[0] ^ columns[3])[:, None].astype(float)
+    rows, weight = distinct_rows(columns, y, np.ones(600))
+    assert len(rows) == len({tuple(c[i] for c in columns) for i in range(600)})
+    assert weight.sum() == 600
+
+
+def test_swapped_columns_give_the_same_rows_in_the_same_order():
+    rng = np.random.default_rng(0)
+    columns = [rng.integers(0, 5, 100) for _ in range(6)]
+    y = rng.integers(0, 2, (100, 1)).astype(float)
+    rows, _ = distinct_rows(columns, y, np.ones(100))
+    swapped, _ = distinct_rows([columns[k] for k in (3, 1, 5, 0, 2, 4)], y, np.ones(100))
+    np.testing.assert_array_equal(rows, swapped)
 
 
 def test_rows_with_other_targets_stay_apart():

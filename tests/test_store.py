@@ -1,5 +1,6 @@
 """Saving and loading: the same model comes back, or a plain error does."""
 
+import importlib.util
 import os
 import pickle
 import stat
@@ -15,10 +16,15 @@ from sklearn.exceptions import NotFittedError
 
 import polyadic
 from polyadic import inits, losses, maps
-from polyadic.estimators import CPClassifier, CPRegressor
+from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegressor
+from polyadic.formats import FORMATS
 from polyadic.store import ModelFileError, load, save
 
+# Two epochs may well end far off, which is no matter here.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
 TINY = {"rank": 4, "n_members": 1, "max_epochs": 2, "random_state": 0}
+NETWORK = {"rank": 4, "order": 3, "max_epochs": 2, "random_state": 0}
 ROWS = 60
 
 
@@ -97,6 +103,46 @@ def build_passes():
     return model, X
 
 
+def build_network(format, n_outputs, **options):
+    pytest.importorskip("torch")
+    X = numbers()
+    y = X[:, 0] * X[:, 1] + 1.0 if n_outputs == 1 else X**2
+    return TNRegressor(format, **{**NETWORK, **options}).fit(X, y), X
+
+
+def build_network_labels(format, labels, **options):
+    pytest.importorskip("torch")
+    X = numbers()
+    y = np.asarray(labels)[np.arange(ROWS) % len(labels)]
+    return TNClassifier(format, **{**NETWORK, **options}).fit(X, y), X
+
+
+def build_named_network(format):
+    pytest.importorskip("torch")
+    X = frame()
+    return TNRegressor(format, **NETWORK).fit(X, X["rooms"]), X
+
+
+def build_on_torch(**options):
+    pytest.importorskip("torch")
+    return build_numbers(engine="torch", **options)
+
+
+NETWORKS = {
+    **{f"{f}, one output": lambda f=f: build_network(f, 1) for f in FORMATS},
+    **{f"{f}, three outputs": lambda f=f: build_network(f, 3) for f in FORMATS},
+    **{f"{f}, two classes": lambda f=f: build_network_labels(f, ["no", "yes"]) for f in FORMATS},
+    **{f"{f}, three classes": lambda f=f: build_network_labels(f, [1, 2, 5]) for f in FORMATS},
+    "tt, named columns": lambda: build_named_network("tt"),
+    "fm, named columns": lambda: build_named_network("fm"),
+    "fm, order one": lambda: build_network("fm", 1, order=1, rank=50),
+    "tt, linear init": lambda: build_network("tt", 1, init="linear", maps="polynomial"),
+    "tr, order penalty": lambda: build_network("tr", 1, order_alpha=0.1, solver="SGD"),
+    "ht, squared classes": lambda: build_network_labels("ht", [1, 2], loss="squared_error"),
+    "tucker, weighted classes": lambda: build_network_labels(
+        "tucker", ["a", "b"], class_weight={"a": 2.0, "b": 0.5}
+    ),
+}
 MODELS = {
     "named columns with categories and gaps": build_named,
     "two text classes": lambda: build_labels(["no", "yes"]),
@@ -119,12 +165,16 @@ MODELS = {
     "mask of columns": lambda: build_numbers(categorical_features=np.array([False, True, False])),
     "order penalty": lambda: build_numbers(order_alpha=0.1, order_beta=1.5),
     "passes": build_passes,
+    "torch engine": build_on_torch,
+    "torch engine, additive part": lambda: build_on_torch(n_columns=6, init="linear"),
+    "named device": lambda: build_numbers(device="cuda:0"),
     **{
         repr(own): lambda own=own: (
             build_one_hot(own) if own.kind == "categorical" else build_numbers(maps=own)
         )
         for own in parts.MAPS
     },
+    **NETWORKS,
 }
 
 
@@ -162,7 +212,21 @@ def test_loaded_model_is_the_saved_one(name, built, tmp_path):
     assert again.n_features_in_ == model.n_features_in_
     assert repr(again.get_params()) == repr(model.get_params())
     assert repr(clone(again)) == repr(clone(model))
-    assert vars(again).keys() == {*vars(model), "_passes"}
+    remembered = {"_passes"} if hasattr(model, "partial_fit") else set()
+    assert vars(again).keys() == {*vars(model), *remembered}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_loaded_cores_are_the_saved_ones(name, built, tmp_path):
+    model, _ = built(name)
+    have, want = vars(round_trip(model, tmp_path).tensor_), vars(model.tensor_)
+    assert want.keys() - {"packed"} == have.keys() - {"packed"}
+    for field in have:
+        if not isinstance(want[field], list):
+            assert np.array_equal(have[field], want[field])
+            continue
+        assert [a.shape for a in have[field]] == [a.shape for a in want[field]]
+        assert [a.tobytes() for a in have[field]] == [a.tobytes() for a in want[field]]
 
 
 def test_feature_names_come_back_where_there_are_some(built, tmp_path):
@@ -171,6 +235,27 @@ def test_feature_names_come_back_where_there_are_some(built, tmp_path):
     assert again.feature_names_in_.dtype == object
     assert list(again.feature_names_in_) == list(model.feature_names_in_)
     assert not hasattr(round_trip(built("several outputs")[0], tmp_path), "feature_names_in_")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_network_remembers_its_own_format(format, built, tmp_path):
+    model, X = built(f"{format}, one output")
+    changed = pickle.loads(pickle.dumps(model)).set_params(format="tr", rank=9, order=1)
+    again = round_trip(changed, tmp_path)
+    assert (again.tensor_.name, again.tensor_.rank, again.tensor_.order) == (format, 4, 3)
+    assert again.predict(X).tobytes() == model.predict(X).tobytes()
+
+
+def test_loading_a_network_says_what_to_install(built, tmp_path, monkeypatch):
+    built("tt, one output")[0].save(tmp_path / "network")
+    built("quantile")[0].save(tmp_path / "cp")
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name, *more: None if name == "torch" else find(name)
+    )
+    with pytest.raises(ModuleNotFoundError, match=r"polyadic\[torch\]"):
+        load(tmp_path / "network")
+    load(tmp_path / "cp")
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if "classes" in name])
@@ -205,14 +290,26 @@ def test_loaded_arrays_can_be_changed(built, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["several outputs", "passes", "additive part", "merged members"])
-def test_training_goes_on_after_loading(name, built, tmp_path):
+def test_passes_go_on_after_loading(name, built, tmp_path):
     model, X = built(name)
     again = round_trip(model, tmp_path)
-    target = model.predict(X)
     before = again.raw(X)
-    again.partial_fit(X, target)
+    again.partial_fit(X, model.predict(X))
     assert not np.array_equal(again.raw(X), before)
+    round_trip(again, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["several outputs", "additive part", "torch engine", *NETWORKS])
+def test_training_goes_on_after_loading(name, built, tmp_path):
+    model, X = built(name)
+    again = round_trip(model, tmp_path).set_params(early_stopping=False)
+    if hasattr(model, "classes_"):
+        target = model.classes_[np.arange(ROWS) % len(model.classes_)]
+    else:
+        target = np.roll(model.predict(X), 1, axis=0)
+    before = again.raw(X)
     again.set_params(warm_start=True).fit(X, target)
+    assert not np.array_equal(again.raw(X), before)
     again.set_params(warm_start=False).fit(X, target)
     round_trip(again, tmp_path)
 
@@ -283,7 +380,9 @@ def test_own_map_does_not_take_the_place_of_ours(built, tmp_path):
 # ---- writing -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["named columns with categories and gaps", "three text classes"])
+@pytest.mark.parametrize(
+    "name", ["named columns with categories and gaps", "three text classes", "ht, three classes"]
+)
 def test_saving_twice_gives_the_same_bytes(name, built, tmp_path):
     model, _ = built(name)
     save(model, tmp_path / "a")
@@ -314,6 +413,10 @@ def test_what_cannot_be_loaded_is_not_saved(built, tmp_path):
     spoilt.set_params(rank=4).tensor_.factors[0][0, 0] = np.nan
     with pytest.raises(ValueError, match=r"factors\.0 is not finite"):
         save(spoilt, tmp_path / "m")
+    network = pickle.loads(pickle.dumps(built("ht, one output")[0]))
+    network.tensor_.extras[1][:] = np.inf
+    with pytest.raises(ValueError, match=r"extras\.1 is not finite"):
+        save(network, tmp_path / "m")
     odd = pickle.loads(pickle.dumps(built("two text classes")[0]))
     odd.classes_ = np.array(["2001", "2002"], dtype="M8[Y]")
     with pytest.raises(TypeError, match="'classes'"):

@@ -16,7 +16,7 @@ position, under the names x0, x1, ... And text is never taken for a number, not 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -164,18 +164,25 @@ class Columns:
         coded : list of N arrays, (n,)
             float64 or int64, as described at the top of this module.
         """
+        return next(self.chunks(X, None, estimator_name=estimator_name))
+
+    def chunks(
+        self, X: Any, size: int | None, *, estimator_name: str = "estimator"
+    ) -> Iterator[list[np.ndarray]]:
+        """Code the columns of a later table, `size` rows at a time, None for all at once."""
         table = read_table(X, estimator_name)
-        coded = []
-        for column, position in zip(self.columns, self.positions(table, estimator_name)):
-            values = table.values[position]
-            if column.kind == "numeric":
-                hint = (
-                    f"{estimator_name} was fitted on numbers here. Convert it; NaN means missing."
-                )
-                coded.append(numbers(values, table.label(position), hint))
-            else:
-                coded.append(category_codes(column, *factorise(values)))
-        return coded
+        places = list(zip(self.columns, self.positions(table, estimator_name)))
+        hint = f"{estimator_name} was fitted on numbers here. Convert it; NaN means missing."
+        n_rows = len(table.values[0])
+        for start in range(0, n_rows, size or n_rows):
+            coded = []
+            for column, position in places:
+                values = table.values[position][start : start + (size or n_rows)]
+                if column.kind == "numeric":
+                    coded.append(numbers(values, table.label(position), hint))
+                else:
+                    coded.append(category_codes(column, *factorise(values)))
+            yield coded
 
     def positions(self, table: Table, estimator_name: str) -> list[int]:
         """Find each fitted column in a later table."""
@@ -240,7 +247,7 @@ def choose_kinds(
             raise ValueError(
                 f"Unknown kind {kind!r} of column {key!r}. Choose from: {', '.join(KINDS)}."
             )
-        given[find_column(table, key, "kinds")] = kind
+        given[find_column(table, key, "maps")] = kind
     if isinstance(categorical_features, str):
         if categorical_features != "from_dtype":
             raise ValueError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -38,8 +39,12 @@ class Table:
         return len(self.y)
 
     def worth(self) -> float:
-        """Return how many rows of equal weight these are worth."""
-        return float(np.sum(self.weight) ** 2 / np.sum(self.weight**2))
+        """Return how many rows these are worth.
+
+        The sum of the weights, since a weight of 2 is the row twice; or, where weights are small
+        numbers that only their ratios mean, as many equal rows as vary as much.
+        """
+        return float(max(self.weight.sum(), self.weight.sum() ** 2 / np.sum(self.weight**2)))
 
     def take(self, rows: np.ndarray) -> Table:
         """Return these rows."""
@@ -90,17 +95,14 @@ def train_members(
 ) -> list[Member]:
     """Train the members, n_jobs at a time. What a member becomes depends on the seed alone."""
     marks = _column_marks(table.columns)
-    fold_of = _assign_folds(recipe, table, held_out, n_members, seed)
+    fold_of = assign_folds(recipe, table, held_out, seed)
 
     def train(number: int) -> Member:
         own = [
             m.jitter(np.random.default_rng((seed, number, mark, 1))) if n_members > 1 else m
             for m, mark in zip(maps, marks)
         ]
-        train_rows, held_rows = table, held_out
-        if fold_of is not None:
-            out = fold_of == number % (fold_of.max() + 1)
-            train_rows, held_rows = table.take(~out), table.take(out)
+        train_rows, held_rows = hold_out(table, held_out, fold_of, number)
         problem = build_problem(recipe, own, train_rows, held_rows)
         rngs = [np.random.default_rng((seed, number, mark)) for mark in marks]
         rng = np.random.default_rng((seed, number))
@@ -115,6 +117,24 @@ def train_members(
         return list(pool.map(train, range(n_members)))
 
 
+def resume(
+    recipe: Recipe,
+    maps: list[FeatureMap],
+    cores: Any,
+    free: np.ndarray | None,
+    table: Table,
+    held_out: Table | None,
+    seed: int,
+    report: Report | None = None,
+) -> Member:
+    """Train a fitted model further; it stays as it is where that does not help."""
+    rows, held_rows = hold_out(table, held_out, assign_folds(recipe, table, held_out, seed), 0)
+    problem = build_problem(recipe, maps, rows, held_rows)
+    tell = None if report is None else lambda e, v: report(0, e, v)
+    rng = np.random.default_rng(seed)
+    return Member(maps, recipe.solver.solve(problem, cores, free, rng, tell, resumed=True))
+
+
 def _column_marks(columns: list[np.ndarray]) -> list[int]:
     """Return one seed a column, from its content; equal columns are told apart by counting."""
     seen: dict[int, int] = {}
@@ -126,8 +146,18 @@ def _column_marks(columns: list[np.ndarray]) -> list[int]:
     return out
 
 
-def _assign_folds(
-    recipe: Recipe, table: Table, held_out: Table | None, n_members: int, seed: int
+def hold_out(
+    table: Table, held_out: Table | None, fold_of: np.ndarray | None, number: int
+) -> tuple[Table, Table | None]:
+    """Return the rows that member `number` trains on, and those it is judged on."""
+    if fold_of is None:
+        return table, held_out
+    out = fold_of == number % (fold_of.max() + 1)
+    return table.take(~out), table.take(out)
+
+
+def assign_folds(
+    recipe: Recipe, table: Table, held_out: Table | None, seed: int
 ) -> np.ndarray | None:
     """Deal the rows into folds of the validation share; member m holds out fold m."""
     fraction = recipe.validation_fraction
@@ -173,7 +203,11 @@ def build_problem(
 
 
 def merge(members: Sequence[Member]) -> tuple[list[FeatureMap], CPCores]:
-    """Merge members into one model that predicts their mean."""
+    """Merge members into one model that predicts their mean.
+
+    Members that diverged are left out, unless all did.
+    """
+    members = [m for m in members if m.solution.converged] or members
     n_members = len(members)
     cores = [member.solution.cores for member in members]
     if n_members == 1:

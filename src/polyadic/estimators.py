@@ -24,7 +24,7 @@ class CPRegressor(Regression, CPEstimator):
     rank : int, default=32
         Number of rank-one terms R of each member.
     loss : str or Loss, default="squared_error"
-        "squared_error", "absolute_error", "quantile", "huber", "poisson", or an instance from
+        "squared_error", "absolute_error", "huber", "poisson", or an instance from
         `polyadic.losses`, such as `Quantile(0.9)`.
     l2 : float or "auto", default="auto"
         Strength of the L2 penalty on all elements but constants; "auto" follows the noise.
@@ -51,11 +51,12 @@ class CPRegressor(Regression, CPEstimator):
     early_stopping : bool, default=True
         Hold out a part of the rows, another one for each member, and keep the best epoch on it.
     validation_fraction : float, default=0.1
+        Rounded to one part in k. Where that is fewer than five rows, none are held out.
     n_iter_no_change : int or None
         Stop after so many epochs without progress; None lets the schedule run to its end.
     categorical_features : "from_dtype", list, mask or None
     warm_start : bool
-        Let `fit` go on from the fitted model.
+        Let `fit` go on from the fitted, merged model, with its maps and its rank.
     random_state : int, RandomState or None
     n_jobs : int, default=-1
         Threads; results do not depend on it.

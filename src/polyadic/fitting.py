@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-import os
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
+from joblib import effective_n_jobs
 
 from polyadic import settings
-from polyadic.ensemble import Member, Table, build_problem, merge, train_members
+from polyadic.ensemble import Member, Table, build_problem, merge, resume, train_members
 from polyadic.formats.cp import CPCores
 from polyadic.local import LocalFeatures
 from polyadic.maps.base import FeatureMap
@@ -23,6 +23,7 @@ from polyadic.tabular import TableEstimator
 class _Passes:
     """What `partial_fit` keeps from call to call."""
 
+    weight_unit: float  # the mean weight of the first rows
     count: int = 0
     n_seen: float = 0.0
     state: AdamState | None = None
@@ -107,7 +108,9 @@ class CPEstimator(TableEstimator):
         fitted = super()._fit_maps(table)
         separate = self.separate_outputs and len(self._center) > 1
         width = self.rank * (len(self._center) if separate else 1)
-        settings.check_memory(fitted, width, self.order_alpha)
+        settings.check_memory(
+            fitted, width, self.order_alpha, len(table), self.n_members, self._threads()
+        )
         return fitted
 
     def _train(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
@@ -125,10 +128,16 @@ class CPEstimator(TableEstimator):
         self._passes = None
         cores = self._unscaled()
         recipe = replace(self._recipe(table, self._solver(table)), intercept=cores.intercept)
-        problem = build_problem(recipe, self.maps_, table, held_out)
-        free = (cores.weights != 0).astype(float)
-        solution = recipe.solver.solve(problem, cores, free, np.random.default_rng(seed))
-        return [Member(self.maps_, solution)]
+        return self._with_progress(
+            recipe.solver.max_epochs,
+            lambda report: [
+                resume(recipe, self.maps_, cores, self._free(cores), table, held_out, seed, report)
+            ],
+        )
+
+    def _free(self, cores: CPCores) -> np.ndarray | None:
+        """Return which output weights of a fitted model may move: separate tensors stay apart."""
+        return (cores.weights != 0).astype(float) if self.separate_outputs else None
 
     def _merge(self, members: list[Member]) -> tuple[list[FeatureMap], CPCores]:
         return merge(members)
@@ -137,10 +146,7 @@ class CPEstimator(TableEstimator):
         return self.tensor_.contract(features, self._threads())
 
     def _threads(self) -> int:
-        if self.n_jobs is None:
-            return 1
-        available = os.cpu_count() or 1
-        return max(1, available + 1 + self.n_jobs if self.n_jobs < 0 else self.n_jobs)
+        return effective_n_jobs(self.n_jobs)
 
     def partial_fit(self, X, y, sample_weight=None) -> Self:
         """Take one pass over these rows, with a constant rate, and remember the moments.
@@ -158,13 +164,14 @@ class CPEstimator(TableEstimator):
             raise ValueError("partial_fit runs on engine='fused' only.")
         solver = self._solver(table, max_epochs=1, schedule="constant")
         recipe = self._recipe(table, solver)
-        passes = copy.copy(getattr(self, "_passes", None)) or _Passes()
+        passes = copy.deepcopy(getattr(self, "_passes", None)) or _Passes(table.weight.mean())
         if first:
             self.maps_ = self._fit_maps(table)
         else:
             cores = self._unscaled()
             recipe = replace(recipe, intercept=cores.intercept)
         problem = build_problem(recipe, self.maps_, table, None, passes.n_seen)
+        problem = replace(problem, weight_unit=passes.weight_unit)
         seed = self._seed()
         if first:
             rngs = [np.random.default_rng((seed, n)) for n in range(len(self.maps_) + 1)]
@@ -172,9 +179,11 @@ class CPEstimator(TableEstimator):
             cores, passes.free = start.cores, start.free
         if passes.state is None:
             passes.state = AdamState.start(cores)
-        free = (cores.weights != 0).astype(float) if passes.free is None else passes.free
+        free = self._free(cores) if passes.free is None else passes.free
         rng = np.random.default_rng((seed, passes.count))
         solution = recipe.solver.solve(problem, cores, free, rng, state=passes.state)
+        if not solution.converged:
+            passes.state = None  # the next call starts from the model, not from the wreck
         passes.count += 1
         passes.n_seen += table.worth()
         self._passes = passes

@@ -70,8 +70,32 @@ def plan(maps: Sequence[FeatureMap], n_slots: Sequence[int]) -> tuple[Layout, np
     constant = np.array([m.constant for m in maps], dtype=np.bool_)
     slots = np.concatenate(([0], np.cumsum(n_slots))).astype(np.int64)
     first = GUARD + np.concatenate(([0], np.cumsum(dims)[:-1])).astype(np.int64)
-    dense = np.diff(slots) == dims - constant
+    dense = np.array([m.all_slots for m in maps], dtype=np.bool_)
     return Layout(slots, first, constant, dense), dims
+
+
+def _checked(
+    own: FeatureMap, index: np.ndarray, value: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Check the slots of a user's map: the kernels trust every index they are given."""
+    if type(own).__module__.startswith("polyadic.maps."):
+        return index, value
+    if index.shape != value.shape or index.ndim != 2:
+        raise ValueError(
+            f"{own!r}.encode must return index and value of one shape (n, s), got "
+            f"{index.shape} and {value.shape}."
+        )
+    if index.size and (index.min() < 0 or index.max() >= own.dim):
+        raise ValueError(
+            f"{own!r}.encode must return indices from 0 to dim - 1 = {own.dim - 1}, got "
+            f"{index.min()} to {index.max()}."
+        )
+    if own.all_slots and index.shape[1] != own.dim - own.constant:
+        raise ValueError(
+            f"{own!r} has all_slots, but encode returns {index.shape[1]} slots, not "
+            f"{own.dim - own.constant}."
+        )
+    return index, value
 
 
 def encode(maps: Sequence[FeatureMap], columns: Sequence[np.ndarray]) -> LocalFeatures:
@@ -84,7 +108,7 @@ def encode(maps: Sequence[FeatureMap], columns: Sequence[np.ndarray]) -> LocalFe
     >>> local.value.shape, local.dims.tolist()
     ((4, 3), [3, 2])
     """
-    coded = [m.encode(x) for m, x in zip(maps, columns)]
+    coded = [_checked(m, *m.encode(x)) for m, x in zip(maps, columns)]
     layout, dims = plan(maps, [index.shape[1] for index, _ in coded])
     n_rows = len(columns[0])
     index = np.empty((n_rows, layout.slots[-1]), dtype=np.int32)

@@ -57,7 +57,7 @@ class Loss:
         return raw
 
     def baseline(self, y: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
-        """Return the best constant raw prediction, (L,)."""
+        """Return a constant raw prediction to start from, (L,): the link of the mean."""
         return self.link(np.average(y, axis=0, weights=sample_weight))
 
 
@@ -186,7 +186,6 @@ LOSSES: dict[str, type[Loss]] = {
     "absolute_error": Quantile,
     "huber": Huber,
     "poisson": Poisson,
-    "quantile": Quantile,
     "squared_error": SquaredError,
 }
 CLASSIFIER_LOSSES: dict[str, type[Loss]] = {"log_loss": Softmax, "squared_error": SquaredError}
@@ -198,8 +197,10 @@ def resolve(loss: str | Loss, registry: dict[str, type[Loss]] = LOSSES) -> Loss:
     >>> resolve("poisson")
     Poisson()
     """
-    if isinstance(loss, Loss):
+    if isinstance(loss, Loss) and type(loss) in registry.values():
         return loss
     if isinstance(loss, str) and loss in registry:
         return registry[loss]()
-    raise ValueError(f"Unknown loss {loss!r}. Choose from: {', '.join(sorted(registry))}.")
+    names = ", ".join(sorted(registry))
+    hint = ", or an instance such as Quantile(0.9)" if registry is LOSSES else ""
+    raise ValueError(f"Unknown loss {loss!r}. Choose from: {names}{hint}.")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from polyadic import formats, inits, settings
-from polyadic.ensemble import Member, Table, build_problem, train_members
+from polyadic.ensemble import Member, Table, resume, train_members
 from polyadic.formats.network import NetworkCores
 from polyadic.inits import Init, Start
 from polyadic.local import LocalFeatures
@@ -131,7 +131,7 @@ class TNEstimator(TableEstimator):
 
         return TorchOptim(**self._schedule(table), optimiser=self.solver, device=self.device)
 
-    def _check_format(self, maps: list[FeatureMap]) -> None:
+    def _check_format(self, maps: list[FeatureMap], n_rows: int) -> None:
         """Refuse, before anything is allocated, what cannot be."""
         form = formats.resolve(self.format)([m.dim for m in maps], self.rank, len(self._center))
         if self.order_alpha > 0 and not form.is_network:
@@ -139,11 +139,11 @@ class TNEstimator(TableEstimator):
                 f"format={self.format!r} has no weight tensor to put an order penalty on: "
                 f"set order_alpha=0, got {self.order_alpha!r}."
             )
-        settings.check_memory(maps, form.width, 0.0)
+        settings.check_memory(maps, form.width, 0.0, n_rows)
 
     def _train(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
         maps = self._fit_maps(table)
-        self._check_format(maps)
+        self._check_format(maps, len(table))
         recipe = self._recipe(table, self._solver(table))
         init = NetworkInit(inits.resolve(self.init), self.format, self.order)
         recipe = replace(recipe, init=init)
@@ -154,11 +154,11 @@ class TNEstimator(TableEstimator):
 
     def _continue(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
         cores = self._unscaled()
-        # The scale of the target sits in the cores' own scale; training starts from a scale of one.
         recipe = replace(self._recipe(table, self._solver(table)), intercept=cores.intercept)
-        problem = build_problem(recipe, self.maps_, table, held_out)
-        rng = np.random.default_rng(seed)
-        return [Member(self.maps_, recipe.solver.solve(problem, cores, None, rng))]
+        return self._with_progress(
+            recipe.solver.max_epochs,
+            lambda report: [resume(recipe, self.maps_, cores, None, table, held_out, seed, report)],
+        )
 
     def _contract(self, features: LocalFeatures) -> np.ndarray:
         from polyadic import torch_engine

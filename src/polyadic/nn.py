@@ -21,13 +21,15 @@ class TensorNetwork(torch.nn.Module):
     format : str
         "cp", "tt", "tr", "ht", "tucker", "fm" or "pn".
     dims : sequence of int
-        Length d_n of each column's feature vector. Inputs are padded to the longest.
+        Length d_n of each column's feature vector; shorter ones are padded with zeros. Element 0
+        should be about constant, for training starts from there. "fm" and "pn" take the numbers
+        themselves, without a constant.
     rank : int
     n_outputs : int
     order : int
         For "fm" and "pn".
-    sigma : float
-        Size of the noise around the near-one start.
+    sigma : float, optional
+        Size of the noise around the near-one start; by default less for many columns.
     seed : int
 
     Examples
@@ -44,16 +46,21 @@ class TensorNetwork(torch.nn.Module):
         rank: int,
         n_outputs: int = 1,
         order: int = 2,
-        sigma: float = 0.1,
+        sigma: float | None = None,
         seed: int = 0,
     ):
         super().__init__()
         self.network = resolve(format)(dims, rank, n_outputs, order)
         rngs = [np.random.default_rng((seed, n)) for n in range(len(dims) + 1)]
-        cores, extras = self.network.near_one(rngs, sigma)
+        # Formats without constants leave element 0 at zero: draw one more, and drop it.
+        spare = 0 if self.network.constants else 1
+        drawn = resolve(format)([d + spare for d in dims], rank, n_outputs, order)
+        if sigma is None:
+            sigma = min(0.1, 0.5 / np.sqrt(len(dims)))
+        cores, extras = drawn.near_one(rngs, sigma)
         stacked = np.zeros((len(dims), max(dims), self.network.width), np.float32)
         for n, core in enumerate(cores):
-            stacked[n, : len(core)] = core
+            stacked[n, : dims[n]] = core[spare:]
         self.cores = torch.nn.Parameter(torch.tensor(stacked))
         self.extras = torch.nn.ParameterList(
             torch.nn.Parameter(torch.tensor(e, dtype=torch.float32)) for e in extras

@@ -23,16 +23,26 @@ def distinct_rows(
     (array([0]), array([4.]))
     """
     kept = np.flatnonzero(weight > 0)
-    words = [_bits(column[kept]) for column in (*columns, *y.T)]
-    # Stable sorts, then ties by weight: sums of fractions then run in one order.
-    order = np.lexsort((weight[kept], _fingerprint(words)))
-    new = np.ones(len(order), dtype=bool)
-    same = np.ones(max(len(order) - 1, 0), dtype=bool)
+    words = [_bits(column[kept]) for column in columns]
+    words += [_scramble(_bits(column[kept])) for column in y.T]  # so that y is like no column
+    prints = _fingerprint(words)
+    # Ties by weight: sums of fractions then run in one order.
+    order = np.lexsort((weight[kept], prints))
+    same = _same_as_before(words, order)
+    if np.any((prints[order[1:]] == prints[order[:-1]]) & ~same):
+        # Rows that differ but share a fingerprint: bring equal ones together word by word.
+        order = np.lexsort((weight[kept], *words, prints))
+        same = _same_as_before(words, order)
+    first = np.flatnonzero(np.concatenate(([True], ~same)))
+    return kept[order[first]], np.add.reduceat(weight[kept][order], first)
+
+
+def _same_as_before(words: list[np.ndarray], order: np.ndarray) -> np.ndarray:
+    """Tell, for every row but the first in this order, whether it equals the one before."""
+    same = np.ones(len(order) - 1, dtype=bool)
     for word in words:
         same &= word[order[1:]] == word[order[:-1]]
-    new[1:] = ~same
-    first = np.flatnonzero(new)
-    return kept[order[first]], np.add.reduceat(weight[kept][order], first)
+    return same
 
 
 def _bits(column: np.ndarray) -> np.ndarray:
@@ -47,12 +57,19 @@ def _bits(column: np.ndarray) -> np.ndarray:
 def _fingerprint(words: list[np.ndarray]) -> np.ndarray:
     """Mix the words of each row into one.
 
-    The columns' words are added up, each scrambled with the whole column's own mark, so that the
-    order of the columns does not enter.
+    The columns' words are added up, each scrambled with a mark of the whole column, so that the
+    order of the columns does not enter. Marks are maxima, which are blind to repetitions and to
+    the order of rows. The first marks tell columns of different values apart; the second ones,
+    from a column's words beside the first fingerprints, also columns of the same values.
     """
+    first = _add_up(words, [_scramble(word).max() for word in words])
+    beside = _scramble(first)
+    return _add_up(words, [_scramble(word ^ beside).max() for word in words])
+
+
+def _add_up(words: list[np.ndarray], marks: list[np.uint64]) -> np.ndarray:
     out = np.zeros(len(words[0]), dtype=np.uint64)
-    for word in words:
-        mark = _scramble(word).max() if len(word) else np.uint64(0)  # blind to repetitions
+    for word, mark in zip(words, marks):
         out += _scramble(word ^ mark)
     return out
 

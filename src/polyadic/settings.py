@@ -29,8 +29,8 @@ _RANGES: dict[str, tuple[float, float, bool, tuple]] = {
     "n_members": (1, np.inf, True, ()),
     "max_epochs": (0, np.inf, True, ("auto",)),
     "batch_size": (1, np.inf, True, ("auto",)),
-    "learning_rate": (0, np.inf, False, ("auto",)),
-    "average": (0, 1 - 1e-9, False, ()),
+    "learning_rate": (1e-30, np.inf, False, ("auto",)),
+    "average": (0, 1 - 1e-6, False, ()),
     "validation_fraction": (1e-6, 0.5, False, ()),
     "n_iter_no_change": (1, np.inf, True, (None,)),
 }
@@ -48,6 +48,12 @@ def check(estimator: Any) -> None:
         number = isinstance(value, kind) and not isinstance(value, bool)
         if not number or not low <= float(value) <= high:
             raise ValueError(f"{name} must be {_wording(low, high, whole, others)}, got {value!r}.")
+    for name in {"early_stopping", "warm_start"}:
+        if not isinstance(getattr(estimator, name), (bool, np.bool_)):
+            raise ValueError(f"{name} must be True or False, got {getattr(estimator, name)!r}.")
+    n_jobs = getattr(estimator, "n_jobs", None)
+    if n_jobs is not None and (not isinstance(n_jobs, numbers.Integral) or n_jobs == 0):
+        raise ValueError(f"n_jobs must be a whole number other than 0, or None, got {n_jobs!r}.")
     check_choice("schedule", estimator.schedule, SCHEDULES)
     check_choice("solver", estimator.solver, estimator._solvers())
     if hasattr(estimator, "engine"):
@@ -142,20 +148,35 @@ def check_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
         )
     if not np.any(weight > 0):
         raise ValueError("sample_weight is zero for every row: nothing is left to learn from.")
-    return weight
+    top = weight.max()
+    return weight if 1e-30 < top < 1e30 else weight / top
 
 
-def check_memory(maps: Sequence[Any], rank: int, order_alpha: float) -> None:
-    """Refuse, before allocating, a model that would not fit into memory."""
+def check_memory(
+    maps: Sequence[Any],
+    rank: int,
+    order_alpha: float,
+    n_rows: int = 0,
+    n_members: int = 1,
+    n_jobs: int = 1,
+) -> None:
+    """Refuse, before allocating, a model that would not fit into memory.
+
+    Members in training count with their slots and parameters, trained ones with their cores.
+    """
     width = padded(rank)
     elements = sum(m.dim for m in maps)
-    needed = 4.0 * _COPIES * elements * width
+    at_once = min(n_members, n_jobs)
+    needed = at_once * 4.0 * _COPIES * elements * width + 8.0 * n_members * elements * rank
+    slots = sum(m.dim if m.all_slots else min(m.dim, 4) for m in maps)
+    needed += at_once * 8.0 * n_rows * slots
     if order_alpha > 0:
         needed += 4.0 * (2 * len(maps) + 2) * width**2
     available = physical_memory()
     if needed > _MEMORY_SHARE * available:
         raise MemoryError(
-            f"A rank of {rank} over {elements:,} basis elements would need about "
+            f"A rank of {rank} over {elements:,} basis elements and {n_rows:,} rows would need "
+            "about "
             f"{needed / 1e9:,.1f} GB to train; this machine has {available / 1e9:,.1f} GB. "
             "Lower rank, give maps fewer knots, or fold rare categories with OneHot(min_count=...)."
         )

@@ -93,9 +93,11 @@ class TableEstimator(BaseEstimator):
         return self
 
     def _fit(self, X, y, sample_weight, X_val, y_val) -> None:
+        if X_val is None and y_val is not None:
+            raise ValueError("y_val was given without X_val.")
         fresh = not (self.warm_start and hasattr(self, "tensor_"))
         table = self._read(X, y, sample_weight, fresh)
-        if fresh and self._scales_target:
+        if fresh and self._scales_target and self._loss().location_scale:
             # Nothing is to be learnt about an output that does not vary: leave it no room.
             still = np.ptp(table.y, axis=0) == 0
             self._scale = np.where(
@@ -161,9 +163,13 @@ class TableEstimator(BaseEstimator):
         n_outputs = self._n_outputs(table.y)
         self._center, self._scale = np.zeros(n_outputs), np.ones(n_outputs)
         if self._loss().location_scale and self._scales_target:
-            self._center = np.average(table.y, axis=0, weights=table.weight)
-            spread = np.average((table.y - self._center) ** 2, axis=0, weights=table.weight)
-            self._scale = np.where(spread > 0, np.sqrt(spread), 1.0)
+            # A power of two near the largest target is divided out lest its square overflow.
+            size = np.ldexp(1.0, np.frexp(np.abs(table.y).max(axis=0))[1] - 1)
+            share = table.y / size
+            mean = np.average(share, axis=0, weights=table.weight)
+            spread = np.average((share - mean) ** 2, axis=0, weights=table.weight)
+            self._center = mean * size
+            self._scale = np.where(spread > 0, np.sqrt(spread) * size, 1.0)
 
     def _to_scale(self, y: np.ndarray) -> np.ndarray:
         return y if y.shape[1] != len(self._center) else (y - self._center) / self._scale
@@ -237,14 +243,8 @@ class TableEstimator(BaseEstimator):
     def raw(self, X) -> np.ndarray:
         """Return the prediction before the link, (n, L)."""
         check_is_fitted(self, "tensor_")
-        coded = self.columns_.code(X, estimator_name=type(self).__name__)
-        n_rows = len(coded[0])
-        out = np.empty((n_rows, self.tensor_.n_outputs))
-        for start in range(0, n_rows, _CHUNK):
-            part = slice(start, start + _CHUNK)
-            features = local.encode(self.maps_, [c[part] for c in coded])
-            out[part] = self._contract(features)
-        return out
+        chunks = self.columns_.chunks(X, _CHUNK, estimator_name=type(self).__name__)
+        return np.concatenate([self._contract(local.encode(self.maps_, coded)) for coded in chunks])
 
     def save(self, path) -> None:
         """Write the model to one file, to be read by `polyadic.load`."""

@@ -56,7 +56,10 @@ class Classification(ClassifierMixin):
     _scales_target = False
 
     def _loss(self) -> losses.Loss:
-        loss = losses.resolve(self.loss, losses.CLASSIFIER_LOSSES)
+        if isinstance(self.loss, losses.Logistic):  # the name it has for two classes
+            loss: losses.Loss = losses.Softmax()
+        else:
+            loss = losses.resolve(self.loss, losses.CLASSIFIER_LOSSES)
         if isinstance(loss, losses.Softmax):
             two = len(self.classes_) == 2
             return losses.Logistic() if two else losses.Softmax(len(self.classes_))

@@ -7,7 +7,7 @@ through one batched product, all others through one gather, whatever the number 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -30,7 +30,9 @@ from polyadic.kernels.cp import GUARD
 from polyadic.local import LocalFeatures
 from polyadic.losses import Loss
 
-_CHUNK = 8192  # rows predicted at a time
+_CHUNK = 8192  # rows predicted at a time, at most
+_NUMBERS = 2**25  # numbers that the parts of those rows may take
+_STEEP = 60.0  # beyond this, exp leaves the float32 range soon; as in kernels.losses
 
 Tensor = torch.Tensor
 
@@ -39,9 +41,10 @@ def find_device(name: str) -> torch.device:
     """Return the device of that name, or say which there are."""
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        there = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+        torch.zeros(1, device=device).cpu()  # there, and able to give results back
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+        known = {"cuda": torch.cuda, "mps": torch.backends.mps, "xpu": torch.xpu}
+        there = ["cpu", *(k for k, backend in known.items() if backend.is_available())]
         raise ValueError(
             f"device={name!r} cannot be used here. Devices that can: {', '.join(there)}."
         ) from error
@@ -57,24 +60,32 @@ class Features:
     device : torch.device
     constants : bool
         Whether implied constant elements take part.
+    dtype : torch.dtype
+        That of the table they are to meet.
     """
 
-    def __init__(self, local: LocalFeatures, device: torch.device, constants: bool = True):
+    def __init__(
+        self,
+        local: LocalFeatures,
+        device: torch.device,
+        constants: bool = True,
+        dtype: torch.dtype = torch.float32,
+    ):
         layout = local.layout
         self.n_rows = len(local)
         dense, sparse = np.flatnonzero(layout.dense), np.flatnonzero(~layout.dense)
-        self.phi, self.phi_rows = self._dense(local, dense, device)
-        self.index, self.value = self._sparse(local, sparse, device)
+        self.phi, self.phi_rows = self._dense(local, dense, device, dtype)
+        self.index, self.value = self._sparse(local, sparse, device, dtype)
         order = np.concatenate([dense, sparse])
         self.place = None
         if not np.array_equal(order, np.arange(len(order))):
             self.place = torch.as_tensor(np.argsort(order), device=device)
         self.first = torch.as_tensor(layout.first, device=device)
-        mask = layout.constant.astype(np.float32) if constants else np.zeros(len(order), np.float32)
-        self.constant = torch.as_tensor(mask[:, None], device=device)
+        mask = layout.constant & constants
+        self.constant = torch.as_tensor(mask[:, None], dtype=dtype, device=device)
 
     @staticmethod
-    def _dense(local, columns, device):
+    def _dense(local, columns, device, dtype):
         """Return phi : (N', n, d) padded with zeros, and the table rows of its elements."""
         layout = local.layout
         if len(columns) == 0:
@@ -85,10 +96,11 @@ class Features:
         for k, (n, width) in enumerate(zip(columns, widths)):
             phi[k, :, :width] = local.value[:, layout.slots[n] : layout.slots[n + 1]]
             rows[k, :width] = layout.first[n] + int(layout.constant[n]) + np.arange(width)
-        return torch.as_tensor(phi, device=device), torch.as_tensor(rows, device=device)
+        at = torch.as_tensor(rows, device=device)
+        return torch.as_tensor(phi, dtype=dtype, device=device), at
 
     @staticmethod
-    def _sparse(local, columns, device):
+    def _sparse(local, columns, device, dtype):
         """Return index and value : (n, N'', s), padded with a guard row of value zero."""
         layout = local.layout
         if len(columns) == 0:
@@ -99,7 +111,8 @@ class Features:
         for k, (n, width) in enumerate(zip(columns, widths)):
             own = slice(layout.slots[n], layout.slots[n + 1])
             index[:, k, :width], value[:, k, :width] = local.index[:, own], local.value[:, own]
-        return torch.as_tensor(index, device=device), torch.as_tensor(value, device=device)
+        at = torch.as_tensor(index, device=device)
+        return at, torch.as_tensor(value, dtype=dtype, device=device)
 
     def parts(self, table: Tensor, rows: Tensor) -> Tensor:
         """Return phi_n(x_n)' core_n of these rows, (n, N, K), from table : (D, K)."""
@@ -112,7 +125,7 @@ class Features:
             found.append((met * self.value[rows].unsqueeze(-1)).sum(2))
         parts = found[0] if len(found) == 1 else torch.cat(found, dim=1)
         if self.place is not None:
-            parts = parts[:, self.place]
+            parts = parts.index_select(1, self.place)
         return parts + self.constant * functional.embedding(self.first, table)
 
 
@@ -183,21 +196,29 @@ def predict(
 ) -> np.ndarray:
     """Return raw : (n, L) float64, in the units that the cores are in."""
     network = Network.pack(cores, device)
-    out = contract(network, local, device)
+    out = contract(network, in_chunks(network, local, device))
     scale = getattr(cores, "scale", np.ones(cores.n_outputs))
     return cores.intercept + scale * out
 
 
-def contract(network: Network, local: LocalFeatures, device: torch.device) -> np.ndarray:
-    """Return the contraction for all rows, (n, L) float64, a chunk at a time."""
-    out = np.empty((len(local), network.format.n_outputs))
+def in_chunks(network: Network, local: LocalFeatures, device: torch.device) -> Iterator[Features]:
+    """Bring the rows to the device, so many at a time that their parts fit into memory."""
+    widest = int(np.diff(local.layout.slots).max())
+    chunk = _NUMBERS // (len(local.dims) * network.table.shape[1] * max(1, widest))
+    chunk = min(_CHUNK, max(64, chunk))
+    for start in range(0, len(local), chunk):
+        part = local.take(np.arange(start, min(start + chunk, len(local))))
+        yield Features(part, device, network.format.constants, network.table.dtype)
+
+
+def contract(network: Network, chunks: Iterable[Features]) -> np.ndarray:
+    """Return the contraction for all rows, (n, L) float64."""
+    out = [np.empty((0, network.format.n_outputs))]
     with torch.no_grad():
-        for start in range(0, len(local), _CHUNK):
-            part = local.take(np.arange(start, min(start + _CHUNK, len(local))))
-            features = Features(part, device, network.format.constants)
-            rows = torch.arange(len(part), device=device)
-            out[start : start + len(part)] = network.raw(features, rows).cpu().numpy()
-    return out
+        for features in chunks:
+            rows = torch.arange(features.n_rows, device=network.table.device)
+            out.append(network.raw(features, rows).cpu().numpy())
+    return np.concatenate(out)
 
 
 def mean_loss(loss: Loss, raw: Tensor, y: Tensor, weight: Tensor) -> Tensor:
@@ -211,9 +232,11 @@ def mean_loss(loss: Loss, raw: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     elif loss.code == codes.LOGISTIC:
         each = functional.softplus(raw) - y * raw
     elif loss.code == codes.POISSON:
-        each = raw.clamp(max=60.0).exp() - y * raw
+        rate, beyond = raw.clamp(max=_STEEP).exp(), (raw - _STEEP).relu()
+        # Beyond the clamp the value stays, and the slope with it: that way lies the way back.
+        each = rate - y * raw + rate.detach() * (beyond - beyond.detach())
     elif loss.code == codes.QUANTILE:
-        each = 2 * torch.maximum((1 - loss.shape) * error, -loss.shape * error)
+        each = 2 * ((1 - loss.shape) * error.relu() + loss.shape * (-error).relu())
     else:
         size = error.abs()
         each = torch.where(size <= loss.shape, error * error, loss.shape * (2 * size - loss.shape))

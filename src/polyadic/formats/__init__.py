@@ -30,6 +30,6 @@ def resolve(name: str) -> type[Format]:
     >>> resolve("tt").__name__
     'TensorTrain'
     """
-    if name not in FORMATS:
+    if not isinstance(name, str) or name not in FORMATS:
         raise ValueError(f"Unknown format {name!r}. Choose from: {', '.join(sorted(FORMATS))}.")
     return FORMATS[name]

@@ -18,7 +18,7 @@ import numpy as np
 
 Array = Any  # a NumPy array or a torch tensor
 
-_BUDGET = 2e9  # bytes that the extras of one model may take
+_BUDGET = 2 * 10**9  # bytes that the extras of one model may take
 
 
 class Format(ABC):
@@ -42,14 +42,16 @@ class Format(ABC):
     def __init__(self, dims: Sequence[int], rank: int, n_outputs: int = 1, order: int = 2):
         self.dims = [int(d) for d in dims]
         self.rank, self.n_outputs, self.order = int(rank), int(n_outputs), int(order)
-        size = 4.0 * sum(math.prod(shape) for shape in self.extra_shapes())
+        size = 4 * sum(math.prod(shape) for shape in self.extra_shapes())
         if size > _BUDGET:
             raise MemoryError(self._too_large(size))
 
-    def _too_large(self, size: float) -> str:
+    def _too_large(self, size: int) -> str:
+        # The size of a core tensor over hundreds of columns is beyond any float.
+        gigabytes = f"{size / 1e9:,.3g}" if size < 10**300 else f"1e+{math.log10(size) - 9:.0f}"
         return (
             f"format={self.name!r} with rank {self.rank} over {self.n_columns} columns would need "
-            f"{size / 1e9:,.3g} GB for its core tensor, more than the {_BUDGET / 1e9:g} GB "
+            f"{gigabytes} GB for its core tensor, more than the {_BUDGET / 1e9:g} GB "
             "allowed. Lower rank, or choose another format: cp, tt, tr, ht."
         )
 
@@ -127,10 +129,13 @@ def balanced_weights(rng: np.random.Generator, rank: int, n_outputs: int) -> np.
 
 def rescaled(matrix: Array, log_scale: Array) -> tuple[Array, Array]:
     """Divide by the largest entry and keep its logarithm: long products stay in range."""
-    size = abs(matrix).max()
-    size = size + (size == 0)  # a product that is zero stays zero
-    log = np.log(size) if isinstance(matrix, np.ndarray) else size.log()
-    return matrix / size, log_scale + log
+    if isinstance(matrix, np.ndarray):
+        size = abs(matrix).max()
+        size = size + (size == 0)  # a product that is zero stays zero
+        return matrix / size, log_scale + np.log(size)
+    size = matrix.detach().abs().max()  # whatever it is divided by comes back at the end
+    size = size + (size == 0)
+    return matrix / size, log_scale + size.log()
 
 
 def chain(matrices: Array) -> Array:

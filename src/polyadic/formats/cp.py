@@ -92,13 +92,22 @@ class CPCores:
         return replace(self, factors=factors, weights=weights.copy(), additive=additive)
 
     @cached_property
-    def packed(self) -> Parameters:
-        """The arrays of the fused engine, kept for prediction."""
-        return self.pack()
+    def packed(self) -> tuple[Parameters, np.ndarray]:
+        """The arrays of the fused engine with outputs of a size near one, and their units, (L,).
+
+        Units are powers of two, so that nothing is rounded; they are applied in double precision.
+        Targets of 1e40, or of 1e-40, would not fit into single precision.
+        """
+        parts = [self.weights, *(self.additive or [])]
+        size = np.max([np.abs(p).max(axis=0) for p in parts if len(p)], axis=0)
+        unit = np.ldexp(1.0, np.frexp(np.where(size > 0, size, 1.0))[1])
+        return self.rescale(np.zeros_like(unit), 1.0 / unit).pack(), unit
 
     def contract(self, local: LocalFeatures, n_jobs: int = 1) -> np.ndarray:
         """Return raw : (n, L), by the paper's Algorithm 1."""
-        return run(self.packed, self.intercept, local, n_jobs)
+        parameters, unit = self.packed
+        raw = run(parameters, np.zeros(self.n_outputs), local, n_jobs)
+        return self.intercept + unit * raw
 
     def order_norm(self, emphasis: list[np.ndarray]) -> float:
         """Return <B*W, B*W> by the paper's Algorithm 3; `emphasis` is b^(n) for every column."""

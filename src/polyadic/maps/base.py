@@ -31,6 +31,7 @@ class FeatureMap(ABC):
 
     kind: ClassVar[str] = "numeric"  # the columns it serves: "numeric" or "categorical"
     constant: bool = True
+    all_slots: ClassVar[bool] = False  # whether `encode` returns every element but the constant
     state: ClassVar[tuple[str, ...]] = ()  # names of the fitted arrays and numbers that are saved
 
     @abstractmethod
@@ -132,12 +133,14 @@ class FeatureMap(ABC):
         return f"{type(self).__name__}({inside})"
 
 
-def check_integer(owner: FeatureMap, name: str, at_least: int) -> None:
-    """Raise a ValueError unless parameter `name` of a map is an integer of `at_least` that size."""
+def check_integer(owner: FeatureMap, name: str, at_least: int, at_most: int = 10**6) -> None:
+    """Raise a ValueError unless parameter `name` of a map is an integer within the bounds."""
     given = getattr(owner, name)
-    if isinstance(given, bool) or not isinstance(given, Integral) or given < at_least:
+    whole = isinstance(given, Integral) and not isinstance(given, bool)
+    if not whole or not at_least <= given <= at_most:
         raise ValueError(
-            f"{type(owner).__name__} got {name}={given!r}. It must be an integer >= {at_least}."
+            f"{type(owner).__name__} got {name}={given!r}. It must be an integer >= {at_least}"
+            f"{'' if not whole or given <= at_most else f' and <= {at_most:,}'}."
         )
 
 

@@ -31,6 +31,7 @@ class Chebyshev(FeatureMap):
            [ 1. ,  1. ,  1. ,  1. ]])
     """
 
+    all_slots = True
     state: ClassVar[tuple[str, ...]] = ("range_",)
 
     def __init__(self, d: int = 8):

@@ -31,6 +31,7 @@ class Fourier(FeatureMap):
            [1., 0., 1.]])
     """
 
+    all_slots = True
     state: ClassVar[tuple[str, ...]] = ("range_",)
 
     def __init__(self, n_frequencies: int = 8):
@@ -86,6 +87,7 @@ class Trigonometric(FeatureMap):
     """
 
     constant = False
+    all_slots = True
     state: ClassVar[tuple[str, ...]] = ("range_",)
 
     def fit(

@@ -48,6 +48,7 @@ class Polynomial(FeatureMap):
            [0., 1.]])
     """
 
+    all_slots = True
     state: ClassVar[tuple[str, ...]] = ("mean_", "std_", "element_mean_", "element_std_")
 
     def __init__(self, d: int = 3, normalize: bool = False, standardize: bool = False):

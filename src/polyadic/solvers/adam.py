@@ -10,7 +10,7 @@ from polyadic.formats.cp import CPCores, run
 from polyadic.kernels import adam as kernel
 from polyadic.kernels.cp import GUARD
 from polyadic.local import LocalFeatures, always_touched, stack_height
-from polyadic.solvers.base import Problem, Report, Rows, Solution
+from polyadic.solvers.base import Problem, Report, Solution
 from polyadic.solvers.course import Course, Schedule, stack
 
 
@@ -62,9 +62,10 @@ class Adam(Schedule):
         rng: np.random.Generator,
         report: Report | None = None,
         state: AdamState | None = None,
+        resumed: bool = False,
     ) -> Solution:
         """Minimise the problem's objective, starting from `cores`, or from where `state` is."""
-        return FusedCourse(self, problem, cores, free, state).run(rng, report)
+        return FusedCourse(self, problem, cores, free, state).run(rng, report, resumed)
 
 
 class FusedCourse(Course):
@@ -80,7 +81,7 @@ class FusedCourse(Course):
     ):
         super().__init__(solver, problem, cores)
         self.state = AdamState.start(cores) if state is None else state
-        self.rows = _flat_rows(problem.rows)
+        self.rows = _flat_rows(problem)
         width = len(self.state.parameters.weights) // problem.n_outputs
         mask = np.zeros((problem.n_outputs, width), np.float32)
         mask[:, : cores.rank] = 1.0 if free is None else free.T
@@ -151,11 +152,10 @@ class FusedCourse(Course):
         return self.cores.unpack(parameters)
 
 
-def _flat_rows(rows: Rows) -> kernel.Rows:
-    weight = rows.weight / rows.weight.mean()
+def _flat_rows(problem: Problem) -> kernel.Rows:
     return kernel.Rows(
-        rows.local.index.ravel(),
-        rows.local.value.ravel(),
-        np.ascontiguousarray(rows.y, dtype=np.float32),
-        weight.astype(np.float32),
+        problem.local.index.ravel(),
+        problem.local.value.ravel(),
+        np.ascontiguousarray(problem.y, dtype=np.float32),
+        problem.unit_weights().astype(np.float32),
     )

@@ -39,6 +39,11 @@ class Problem:
     scaled: Banded
     order: Order | None = None
     separate: bool = False  # L tensors of their own, or one with L outputs
+    weight_unit: float = 0.0  # the weight of one row; 0 stands for the rows' mean
+
+    def unit_weights(self) -> np.ndarray:
+        """Return the weights of the training rows in units of one row, (n,)."""
+        return self.rows.weight / (self.weight_unit or self.rows.weight.mean())
 
     @property
     def local(self) -> LocalFeatures:
@@ -92,6 +97,10 @@ class Solver(Protocol):
         rng: np.random.Generator,
         report: Report | None = None,
         state: Any = None,
+        resumed: bool = False,
     ) -> Solution:
-        """Minimise the problem's objective, starting from `cores`, or from where `state` is."""
+        """Minimise the problem's objective, starting from `cores`, or from where `state` is.
+
+        A resumed run counts its start among the epochs to choose from.
+        """
         ...

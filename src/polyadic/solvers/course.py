@@ -17,6 +17,7 @@ _FIRST_NOISE = 0.3  # what a typical table leaves unexplained; replaced by what 
 _NOISE_PACE = 0.2
 _WARM_UP = 0.1  # share of the steps of a one-cycle schedule that lead up to the peak
 _LAST_RATE = 1e-3  # of the peak
+_FAR_WORSE = 3.0  # a loss of so many times that of a constant is no result
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,13 @@ class Course(ABC):
     def unpack(self, parameters: Any) -> Any:
         """Return the parameters as cores."""
 
-    def run(self, rng: np.random.Generator, report: Report | None = None) -> Solution:
+    def run(
+        self, rng: np.random.Generator, report: Report | None = None, resumed: bool = False
+    ) -> Solution:
         """Train to the end, or until it is in vain."""
+        if resumed and self.problem.held_out is not None:
+            self.best = self.averaged(None)
+            self.best_loss = self.held_out_loss(self.best)
         n_batches = self.n_batches
         rates = self.plan.rates(n_batches * self.plan.max_epochs)
         for epoch in range(self.plan.max_epochs):
@@ -114,8 +120,7 @@ class Course(ABC):
         self.history["learning_rate"].append(rate)
         self.latest = train_loss
         if problem.held_out is not None:
-            raw = self.predict(parameters, problem.held_out.local)
-            self.latest = problem.loss.value(problem.held_out.y, raw, problem.held_out.weight)
+            self.latest = self.held_out_loss(parameters)
             self.history["validation_loss"].append(self.latest)
         if not (np.isfinite(self.latest) and np.isfinite(train_loss)):
             self.latest = np.inf
@@ -131,6 +136,19 @@ class Course(ABC):
             self.best, self.spare = parameters, self.best
             self.best_loss = self.latest
 
+    def held_out_loss(self, parameters: Any) -> float:
+        """Return the loss of these parameters on the held-out rows."""
+        rows = self.problem.held_out
+        assert rows is not None
+        raw = self.predict(parameters, rows.local)
+        return self.problem.loss.value(rows.y, raw, rows.weight)
+
+    def constant_loss(self) -> float:
+        """Return the loss of the intercept alone, on the rows that count."""
+        rows = self.problem.held_out or self.problem.rows
+        raw = np.tile(self.problem.intercept, (len(rows.y), 1))
+        return self.problem.loss.value(rows.y, raw, rows.weight)
+
     @property
     def n_iter(self) -> int:
         """Epochs so far."""
@@ -141,6 +159,12 @@ class Course(ABC):
         """Whether the latest epoch left the numbers."""
         return self.n_iter > 0 and not np.isfinite(self.latest)
 
+    @property
+    def useless(self) -> bool:
+        """Whether all that was found is far worse than a constant."""
+        worst = _FAR_WORSE * max(abs(self.constant_loss()), 1.0)
+        return self.n_iter > 0 and self.best_loss > worst
+
     def should_stop(self) -> bool:
         """Tell whether another epoch would be in vain."""
         patience = self.plan.n_iter_no_change
@@ -150,9 +174,10 @@ class Course(ABC):
     def solution(self) -> Solution:
         """Return the best cores found."""
         message = ""
-        if self.diverged:
+        if self.diverged or self.useless:
+            kept = "the start" if self.best is None else "the best epoch before that"
             message = (
-                f"Training diverged in epoch {self.n_iter}; the best epoch before that is kept. "
+                f"Training diverged in epoch {self.n_iter}; {kept} is kept. "
                 f"Lower learning_rate (it was {self.plan.learning_rate:g}), or use a bounded "
                 "map: 'hat', or Polynomial(normalize=True)."
             )
@@ -161,7 +186,7 @@ class Course(ABC):
             replace(cores, intercept=self.problem.intercept),
             self.history,
             self.n_iter,
-            not self.diverged,
+            not message,
             message,
             self.best_loss,
         )

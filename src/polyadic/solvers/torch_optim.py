@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
-from polyadic import torch_engine as engine
+from polyadic import torch_engine as engine  # says what to install where torch is missing
 from polyadic.local import LocalFeatures
 from polyadic.solvers.base import Problem, Report, Solution
 from polyadic.solvers.course import Course, Schedule, stack
 
+import torch  # isort: skip
+
+# Of torch.optim, those that cannot train these parameters: sparse gradients, matrices only.
+_UNFIT = {"Muon", "SparseAdam"}
+
 
 def optimiser_names() -> list[str]:
-    """Return the names of the optimisers in torch.optim."""
+    """Return the names of the optimisers in torch.optim that serve here."""
     found = vars(torch.optim).items()
     base = torch.optim.Optimizer
-    return sorted(
-        k for k, v in found if isinstance(v, type) and issubclass(v, base) and v is not base
-    )
+    kinds = {k for k, v in found if isinstance(v, type) and issubclass(v, base) and v is not base}
+    return sorted(kinds - _UNFIT)
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,10 @@ class TorchOptim(Schedule):
         rng: np.random.Generator,
         report: Report | None = None,
         state: Any = None,
+        resumed: bool = False,
     ) -> Solution:
         """Minimise the problem's objective, starting from `cores`."""
-        return TorchCourse(self, problem, cores, free).run(rng, report)
+        return TorchCourse(self, problem, cores, free).run(rng, report, resumed)
 
 
 class TorchCourse(Course):
@@ -52,7 +57,7 @@ class TorchCourse(Course):
         self.network = engine.Network.pack(cores, self.device)
         self.features = engine.Features(problem.local, self.device, self.network.format.constants)
         self.y = self._tensor(problem.y)
-        self.weight = self._tensor(problem.weight / problem.weight.mean())
+        self.weight = self._tensor(problem.unit_weights())
         self.intercept = self._tensor(problem.intercept)
         for parameter in self.network.parameters():
             parameter.requires_grad_(True)
@@ -60,9 +65,11 @@ class TorchCourse(Course):
             mask = self._tensor(free)
             self.network.extras[0].register_hook(lambda slope: slope * mask)
         self.average = [p.detach().clone() for p in self.network.parameters()]
-        # Made by this very class name; `foreach` and the like keep their defaults.
-        make = getattr(torch.optim, solver.optimiser)
-        self.optimiser = make(self.network.parameters(), lr=solver.learning_rate)
+        self.optimiser = _make(solver, self.network.parameters())
+        self.judged: list[engine.Features] = []
+        if problem.held_out is not None:
+            held_out = problem.held_out.local
+            self.judged = list(engine.in_chunks(self.network, held_out, self.device))
         self.bands = [self._tensor(stack(p.bands)) for p in (problem.fixed, problem.scaled)]
         both = sum(np.abs(stack(p.bands)) for p in (problem.fixed, problem.scaled))
         self.diagonals = np.flatnonzero(np.any(both != 0, axis=0)).tolist()
@@ -77,6 +84,7 @@ class TorchCourse(Course):
         order = torch.as_tensor(rng.permutation(len(self.problem.local)), device=self.device)
         band = self.bands[0] + self.noise * self.bands[1]
         total = torch.zeros((), device=self.device)
+        flushed = np.float32(1e-38) * np.float32(0.1) == 0  # as the caller has it
         torch.set_flush_denormal(True)  # numbers below the float range cost a hundredfold
         try:
             for j, rate in enumerate(rates):
@@ -88,7 +96,7 @@ class TorchCourse(Course):
                     self.average, self.network.parameters(), 1.0 - self.plan.average
                 )
         finally:
-            torch.set_flush_denormal(False)
+            torch.set_flush_denormal(bool(flushed))
         return float(total) / len(order)
 
     def _step(self, rows: torch.Tensor, band: torch.Tensor) -> torch.Tensor:
@@ -113,13 +121,27 @@ class TorchCourse(Course):
 
     def averaged(self, out: engine.Network | None) -> engine.Network:
         """Return the running averages."""
-        table, *extras = (a.clone() for a in self.average)
-        return engine.Network(self.network.format, table, extras)
+        if out is None:
+            table, *extras = (a.clone() for a in self.average)
+            return engine.Network(self.network.format, table, extras)
+        torch._foreach_copy_(out.parameters(), self.average)
+        return out
 
     def predict(self, parameters: engine.Network, local: LocalFeatures) -> np.ndarray:
         """Contract on the device."""
-        return self.problem.intercept + engine.contract(parameters, local, self.device)
+        held_out = self.problem.held_out
+        if held_out is not None and local is held_out.local:
+            return self.problem.intercept + engine.contract(parameters, self.judged)
+        chunks = engine.in_chunks(parameters, local, self.device)
+        return self.problem.intercept + engine.contract(parameters, chunks)
 
     def unpack(self, parameters: engine.Network) -> Any:
         """Return the parameters as cores."""
         return parameters.unpack(self.cores)
+
+
+def _make(solver: TorchOptim, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+    """Set up the optimiser of that name, in one kernel where it has one: parameters are small."""
+    make = getattr(torch.optim, solver.optimiser)
+    fused = {"fused": True} if "fused" in inspect.signature(make).parameters else {}
+    return make(parameters, lr=solver.learning_rate, **fused)

@@ -4,7 +4,9 @@ The file is a safetensors file. Its metadata hold one JSON text, `polyadic`: the
 format, the class, the constructor parameters, what is known of columns and maps, and two checksums.
 All arrays are tensors:
 
-    factors.n  (d_n, R)     weights  (R, L)     intercept  (L,)     additive.n  (d_n, L), if any
+    factors.n  (d_n, K)     intercept  (L,)
+    weights  (R, L)         of a CP model, and additive.n  (d_n, L), if any
+    extras.n                of a network, in the shapes of its format, and multiplier  (L,)
     center, scale  (L,)     of the target
     maps.n.*                what the map of column n has learnt
     columns.n.categories    the categories of column n, a JSON text in UTF-8
@@ -33,21 +35,27 @@ from sklearn.utils.validation import check_is_fitted
 
 import polyadic
 from polyadic import settings
-from polyadic.estimators import CPClassifier, CPRegressor
+from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegressor
+from polyadic.formats.cp import CPCores
+from polyadic.formats.network import NetworkCores
 from polyadic.maps import FeatureMap
 from polyadic.store.plain import NUMBERS, OWN_MAPS, dumps, pack, pack_labels, to_text
-from polyadic.store.rebuild import rebuild
+from polyadic.store.rebuild import ARRAYS, PLAIN, rebuild
+from polyadic.targets import Classification
 
 FORMAT = 1  # raised when files change in a way that older code cannot read
 _KEY = "polyadic"  # the only entry: safetensors writes several in no fixed order
-_ESTIMATORS: dict[str, Any] = {cls.__name__: cls for cls in (CPRegressor, CPClassifier)}
+_ESTIMATORS: dict[str, Any] = {
+    cls.__name__: cls for cls in (CPRegressor, CPClassifier, TNRegressor, TNClassifier)
+}
+Model = CPRegressor | CPClassifier | TNRegressor | TNClassifier
 
 
 class ModelFileError(ValueError):
     """A model file that is damaged, foreign, too new, or does not fit together."""
 
 
-def save(model: CPRegressor | CPClassifier, path: str | os.PathLike) -> None:
+def save(model: Model, path: str | os.PathLike) -> None:
     """Write a fitted model to one file, whole or not at all.
 
     A generator passed as `random_state` and the moments that `partial_fit` remembers are left
@@ -55,7 +63,7 @@ def save(model: CPRegressor | CPClassifier, path: str | os.PathLike) -> None:
 
     Parameters
     ----------
-    model : CPRegressor or CPClassifier
+    model : CPRegressor, CPClassifier, TNRegressor or TNClassifier
     path : str or path
         An existing file is replaced once the new one is complete.
     """
@@ -72,9 +80,7 @@ def save(model: CPRegressor | CPClassifier, path: str | os.PathLike) -> None:
     _write(path, safetensors.numpy.save(tensors, {_KEY: dumps(header)}))
 
 
-def load(
-    path: str | os.PathLike, maps: Iterable[type[FeatureMap]] = ()
-) -> CPRegressor | CPClassifier:
+def load(path: str | os.PathLike, maps: Iterable[type[FeatureMap]] = ()) -> Model:
     """Read a model that `save` has written.
 
     Parameters
@@ -85,13 +91,15 @@ def load(
 
     Returns
     -------
-    model : CPRegressor or CPClassifier
+    model : CPRegressor, CPClassifier, TNRegressor or TNClassifier
         Predicts bit for bit what the saved model predicted.
 
     Raises
     ------
     ModelFileError
         Where the file is not a model file of this or an earlier format, or is damaged.
+    ModuleNotFoundError
+        Where the model needs PyTorch, and it is not installed.
 
     Examples
     --------
@@ -113,7 +121,7 @@ def load(
         header, tensors = _read(Path(path))
         estimator = _ESTIMATORS[header["class"]]
         return rebuild(estimator, header, tensors, lambda name: _find_map(name, known))
-    except OSError:
+    except (OSError, ModuleNotFoundError):
         raise
     except ModelFileError as error:
         raise ModelFileError(f"Cannot load {str(path)!r}. {error}") from error
@@ -216,7 +224,9 @@ def _digest(tensors: dict[str, np.ndarray]) -> str:
 
 def _describe(model: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Take a fitted model apart."""
-    arrays = _target_and_cores(model)
+    tensor, arrays = _cores(model.tensor_)
+    arrays |= {name: getattr(model, attribute) for name, attribute in ARRAYS.items()}
+    _check_finite(arrays)
     columns = model.columns_.to_json()
     for n, column in enumerate(columns["columns"]):
         categories = column.pop("categories")
@@ -238,31 +248,36 @@ def _describe(model: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "params": pack(params),
         "columns": columns,
         "maps": maps,
-        "additive": model.tensor_.additive is not None,
+        "tensor": pack(tensor),
         "history": [list(curves) for curves in model.history_],
-        "n_iter": int(model.n_iter_),
     }
-    if isinstance(model, CPClassifier):
+    header |= {k: pack(getattr(model, a)) for k, a in PLAIN.items() if hasattr(model, a)}
+    if isinstance(model, Classification):
         header["labels"], arrays["classes"] = pack_labels(model.classes_)
-    else:
-        header["flat_target"] = bool(model._flat_target)
     return header, {name: _as_tensor(name, array) for name, array in arrays.items()}
 
 
-def _target_and_cores(model: Any) -> dict[str, np.ndarray]:
-    """Return the arrays that predictions are made of; refuse what could not be loaded again."""
-    cores = model.tensor_
-    out = {"center": model._center, "scale": model._scale}
-    out |= {"weights": cores.weights, "intercept": cores.intercept}
-    out |= {f"factors.{n}": factor for n, factor in enumerate(cores.factors)}
-    out |= {f"additive.{n}": part for n, part in enumerate(cores.additive or ())}
-    for name, array in out.items():
+def _cores(cores: CPCores | NetworkCores) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Take cores apart into what goes to the header, and arrays."""
+    arrays = {f"factors.{n}": factor for n, factor in enumerate(cores.factors)}
+    arrays["intercept"] = cores.intercept
+    if isinstance(cores, NetworkCores):
+        arrays["multiplier"] = cores.scale
+        arrays |= {f"extras.{n}": extra for n, extra in enumerate(cores.extras)}
+        return {"format": cores.name, "rank": cores.rank, "order": cores.order}, arrays
+    arrays["weights"] = cores.weights
+    arrays |= {f"additive.{n}": part for n, part in enumerate(cores.additive or ())}
+    return {"additive": cores.additive is not None}, arrays
+
+
+def _check_finite(arrays: dict[str, np.ndarray]) -> None:
+    """Refuse what could not be loaded again."""
+    for name, array in arrays.items():
         if not np.all(np.isfinite(array)):
             raise ValueError(
                 f"The model cannot be saved: its {name} is not finite. Training has diverged; fit "
                 "again with a lower learning_rate, or scale a target of huge numbers first."
             )
-    return out
 
 
 def _as_tensor(name: str, array: Any) -> np.ndarray:

@@ -12,14 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from polyadic import settings
+from polyadic import formats, settings
 from polyadic.columns import KINDS, Column, Columns
 from polyadic.formats.cp import CPCores
+from polyadic.formats.network import NetworkCores
 from polyadic.maps import FeatureMap
+from polyadic.networks import TNEstimator
 from polyadic.store.plain import OWN_MAPS, from_text, unpack, unpack_labels
+from polyadic.targets import Classification
 
 FindMap = Callable[[str], type[FeatureMap]]
 Tensors = dict[str, np.ndarray]
+
+# What a fitted model keeps besides columns, maps, cores, history and classes, by its name in a
+# file: plain values in the header, for the models that have them, and arrays (L,).
+PLAIN = {"n_iter": "n_iter_", "flat_target": "_flat_target"}
+ARRAYS = {"center": "_center", "scale": "_scale"}
+_LARGEST = 2**31 - 1  # a rank or an order beyond it is made up
 
 
 def rebuild(estimator: Any, header: dict[str, Any], tensors: Tensors, find_map: FindMap) -> Any:
@@ -40,25 +49,26 @@ def rebuild(estimator: Any, header: dict[str, Any], tensors: Tensors, find_map: 
     model.n_features_in_ = len(columns.columns)
     if columns.named:
         model.feature_names_in_ = np.array(columns.names, dtype=object)
-    cores = model.tensor_ = _cores(len(columns.columns), header["additive"], tensors)
+    build = _network if issubclass(estimator, TNEstimator) else _cores
+    cores = model.tensor_ = build(len(columns.columns), header["tensor"], tensors)
     if len(header["maps"]) != len(columns.columns):
         raise ValueError(f"{len(header['maps'])} maps for {len(columns.columns)} columns.")
     model.maps_ = [
         _map(n, column, entry, len(cores.factors[n]), tensors, find_map)
         for n, (column, entry) in enumerate(zip(columns.columns, header["maps"]))
     ]
-    model._center = _floats(tensors, "center", (cores.n_outputs,))
-    model._scale = _floats(tensors, "scale", (cores.n_outputs,))
+    for name, attribute in ARRAYS.items():
+        setattr(model, attribute, _floats(tensors, name, (cores.n_outputs,)))
+    for name in PLAIN.keys() & header.keys():
+        setattr(model, PLAIN[name], unpack(header[name], find_map))
     model.history_ = [
         {name: _take(tensors, f"history.{m}.{name}", (None,)).tolist() for name in names}
         for m, names in enumerate(header["history"])
     ]
-    model.n_iter_ = header["n_iter"]
     if "labels" in header:
         model.classes_ = unpack_labels(header["labels"], _take(tensors, "classes"))
-    else:
-        model._flat_target = header["flat_target"]
-    model._passes = None  # what partial_fit remembers is not saved
+    if hasattr(model, "partial_fit"):
+        model._passes = None  # what it remembers is not saved
     _check_whole(model, tensors)
     return model
 
@@ -68,13 +78,17 @@ def _take(tensors: Tensors, name: str, shape: tuple | None = None) -> np.ndarray
     if name not in tensors:
         raise ValueError(f"the array {name!r} is missing.")
     array = tensors.pop(name)
-    if shape is not None and not (
-        array.ndim == len(shape)
-        and all(have == want for have, want in zip(array.shape, shape) if want is not None)
+    if shape is not None:
+        _check_shape(name, array, shape)
+    return array
+
+
+def _check_shape(name: str, array: np.ndarray, shape: tuple) -> None:
+    if array.ndim != len(shape) or any(
+        want not in (None, have) for have, want in zip(array.shape, shape)
     ):
         wanted = " x ".join("any" if want is None else str(want) for want in shape)
         raise ValueError(f"the array {name!r} has the shape {array.shape} and should be {wanted}.")
-    return array
 
 
 def _floats(tensors: Tensors, name: str, shape: tuple) -> np.ndarray:
@@ -103,8 +117,8 @@ def _columns(state: dict[str, Any], tensors: Tensors) -> Columns:
     return columns
 
 
-def _cores(n_columns: int, additive: bool, tensors: Tensors) -> CPCores:
-    """Rebuild the cores; rank and number of outputs are those of the weights."""
+def _cores(n_columns: int, entry: dict[str, Any], tensors: Tensors) -> CPCores:
+    """Rebuild CP cores; rank and number of outputs are those of the weights."""
     weights = _floats(tensors, "weights", (None, None))
     rank, n_outputs = weights.shape
     if weights.size == 0:
@@ -112,10 +126,32 @@ def _cores(n_columns: int, additive: bool, tensors: Tensors) -> CPCores:
     intercept = _floats(tensors, "intercept", (n_outputs,))
     factors = [_floats(tensors, f"factors.{n}", (None, rank)) for n in range(n_columns)]
     parts = None
-    if additive:
+    if entry["additive"]:
         shapes = [(len(factor), n_outputs) for factor in factors]
         parts = [_floats(tensors, f"additive.{n}", shape) for n, shape in enumerate(shapes)]
     return CPCores(factors, weights, intercept, parts)
+
+
+def _network(n_columns: int, entry: dict[str, Any], tensors: Tensors) -> NetworkCores:
+    """Rebuild the cores of a network; its format says which shapes go with rank and order.
+
+    Whatever depends on rank or order, in memory or in time, is as large as the arrays that are
+    there: every other shape is refused.
+    """
+    name, rank, order = entry["format"], entry["rank"], entry["order"]
+    for value in (rank, order):
+        if type(value) is not int or not 1 <= value <= _LARGEST:
+            raise ValueError(f"a network cannot have rank {rank!r:.40} and order {order!r:.40}.")
+    intercept = _floats(tensors, "intercept", (None,))
+    if len(intercept) == 0:
+        raise ValueError("the intercept is empty: nothing is left to predict.")
+    multiplier = _floats(tensors, "multiplier", intercept.shape)
+    factors = [_floats(tensors, f"factors.{n}", (None, None)) for n in range(n_columns)]
+    form = formats.resolve(name)([len(a) for a in factors], rank, len(intercept), order)
+    for n, factor in enumerate(factors):
+        _check_shape(f"factors.{n}", factor, (None, form.width))
+    extras = [_floats(tensors, f"extras.{n}", shape) for n, shape in enumerate(form.extra_shapes())]
+    return NetworkCores(name, rank, order, factors, extras, intercept, multiplier)
 
 
 def _map(
@@ -180,9 +216,14 @@ def _check_whole(model: Any, tensors: Tensors) -> None:
         raise ValueError("the scale of the target must be positive.")
     if type(model.n_iter_) is not int or model.n_iter_ < 0:
         raise ValueError(f"n_iter is {model.n_iter_!r}, not a number of epochs.")
-    if not (model.n_jobs is None or isinstance(model.n_jobs, int)):
-        raise ValueError(f"n_jobs must be a whole number or None, got {model.n_jobs!r}.")
-    if hasattr(model, "predict_proba"):
+    n_jobs = getattr(model, "n_jobs", None)
+    if not (n_jobs is None or isinstance(n_jobs, int)):
+        raise ValueError(f"n_jobs must be a whole number or None, got {n_jobs!r}.")
+    if not isinstance(model.device, str):
+        raise ValueError(f"device must be text, such as 'cpu', got {model.device!r:.40}.")
+    if isinstance(model, TNEstimator):
+        formats.resolve(model.format)
+    if isinstance(model, Classification):
         classes = model.classes_
         if classes.ndim != 1 or not np.array_equal(np.unique(classes), classes):
             raise ValueError("the classes must be sorted and differ from each other.")
