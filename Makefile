@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
-BENCHMARKS := startup kernel scaling california
+BENCHMARKS := startup kernel scaling california formats riemannian mnist
 
 .PHONY: demo test lint bench clean
 
@@ -13,7 +13,7 @@ $(VENV)/.base: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.base
-	$(INSTALL) --editable '.[cli,plot,dev]'
+	$(INSTALL) --editable '.[cli,plot,dev,torch]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
