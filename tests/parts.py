@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyadic import inits, losses, maps
+from polyadic import formats, inits, losses, maps
 from polyadic.formats.cp import CPCores
+from polyadic.formats.network import NetworkCores
 
 MAPS = [
     maps.Polynomial(),
@@ -52,6 +53,23 @@ INITS = [
     inits.Linear(degree_one=True),
 ]
 
+# Name and parameters of every format.
+FORMATS = [
+    ("cp", {"rank": 1}),
+    ("cp", {"rank": 3}),
+    ("tt", {"rank": 1}),
+    ("tt", {"rank": 3}),
+    ("tr", {"rank": 2}),
+    ("ht", {"rank": 3}),
+    ("tucker", {"rank": 2}),
+    ("fm", {"rank": 3, "order": 1}),
+    ("fm", {"rank": 3, "order": 2}),
+    ("fm", {"rank": 2, "order": 4}),
+    ("pn", {"rank": 3, "order": 1}),
+    ("pn", {"rank": 2, "order": 3}),
+]
+NETWORKS = [(name, kwargs) for name, kwargs in FORMATS if formats.FORMATS[name].is_network]
+
 
 def random_cores(dims, rank, n_outputs, seed=0, zeros=0.2, additive=False):
     """Return small CP cores of these shapes in which a share of the entries is exactly zero."""
@@ -66,6 +84,20 @@ def random_cores(dims, rank, n_outputs, seed=0, zeros=0.2, additive=False):
         rng.normal(size=n_outputs),
         [draw(d, n_outputs) for d in dims] if additive else None,
     )
+
+
+def random_network(name, kwargs, dims, n_outputs, seed=0, zeros=0.2):
+    """Return cores and extras of a format in which a share of the entries is exactly zero."""
+    form = formats.resolve(name)(dims, n_outputs=n_outputs, **kwargs)
+    rng = np.random.default_rng(seed)
+
+    def draw(*shape):
+        return rng.normal(size=shape) * (rng.random(shape) > zeros)
+
+    cores = [draw(d, form.width) for d in dims]
+    extras = [draw(*shape) for shape in form.extra_shapes()]
+    zero, one = np.zeros(n_outputs), np.ones(n_outputs)
+    return NetworkCores(name, form.rank, form.order, cores, extras, zero, one)
 
 
 def mixed_table(n=40, seed=0):

@@ -112,7 +112,7 @@ class TNEstimator(TableEstimator):
     def _solvers() -> list[str]:
         from polyadic.solvers.torch_optim import optimiser_names
 
-        return optimiser_names()
+        return [*optimiser_names(), "riemannian"]
 
     def _choose_maps(self) -> list[FeatureMap]:
         form = formats.resolve(self.format)
@@ -127,13 +127,23 @@ class TNEstimator(TableEstimator):
         return [raw[column.kind].clone() for column in self.columns_.columns]
 
     def _solver(self, table: Table) -> Solver:
+        plan = self._schedule(table)
+        if self.solver == "riemannian":
+            from polyadic.solvers.riemannian import Riemannian
+
+            return Riemannian(**plan)
         from polyadic.solvers.torch_optim import TorchOptim
 
-        return TorchOptim(**self._schedule(table), optimiser=self.solver, device=self.device)
+        return TorchOptim(**plan, optimiser=self.solver, device=self.device)
 
     def _check_format(self, maps: list[FeatureMap], n_rows: int) -> None:
         """Refuse, before anything is allocated, what cannot be."""
         form = formats.resolve(self.format)([m.dim for m in maps], self.rank, len(self._center))
+        if self.solver == "riemannian" and self.format != "tt":
+            raise ValueError(
+                f"solver='riemannian' moves on Tensor Trains: use it with format='tt', got "
+                f"format={self.format!r}."
+            )
         if self.order_alpha > 0 and not form.is_network:
             raise ValueError(
                 f"format={self.format!r} has no weight tensor to put an order penalty on: "

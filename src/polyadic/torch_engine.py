@@ -194,8 +194,13 @@ class Network:
 def predict(
     cores: CPCores | NetworkCores, local: LocalFeatures, device: torch.device
 ) -> np.ndarray:
-    """Return raw : (n, L) float64, in the units that the cores are in."""
-    network = Network.pack(cores, device)
+    """Return raw : (n, L) float64, in the units that the cores are in.
+
+    In double precision where the device has it: what a row gets then does not depend, but for the
+    last bits of that, on the rows that are predicted with it.
+    """
+    dtype = torch.float32 if device.type == "mps" else torch.float64
+    network = Network.pack(cores, device, dtype)
     out = contract(network, in_chunks(network, local, device))
     scale = getattr(cores, "scale", np.ones(cores.n_outputs))
     return cores.intercept + scale * out

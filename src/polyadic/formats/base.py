@@ -127,6 +127,22 @@ def balanced_weights(rng: np.random.Generator, rank: int, n_outputs: int) -> np.
     return weights - weights.mean(axis=0) if rank > 1 else weights
 
 
+def first_of(cores: list[np.ndarray]) -> list[np.ndarray]:
+    """Let the constant of every column be (1, 0, ..., 0)."""
+    for core in cores:
+        core[0] = 0.0
+        core[0, 0] = 1.0
+    return cores
+
+
+def readings(rng: np.random.Generator, rank: int, n_outputs: int) -> np.ndarray:
+    """Return output weights (k, L) that leave out the one in front, where there is more than it."""
+    weights = rng.normal(size=(rank, n_outputs)) / np.sqrt(rank)
+    if rank > 1:
+        weights[0] = 0.0
+    return weights
+
+
 def rescaled(matrix: Array, log_scale: Array) -> tuple[Array, Array]:
     """Divide by the largest entry and keep its logarithm: long products stay in range."""
     if isinstance(matrix, np.ndarray):

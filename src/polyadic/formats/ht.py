@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from polyadic.formats.base import Array, Format, append, balanced_weights, rescaled
+from polyadic.formats.base import Array, Format, append, first_of, readings, rescaled
 
 
 class HierarchicalTucker(Format):
@@ -75,17 +75,20 @@ class HierarchicalTucker(Format):
         return (root * (grams[0] @ root)).sum(), log_scale
 
     def near_one(self, rngs, sigma):
-        """Return leaves near the constant (1, ..., 1) and transfers that multiply like entries."""
-        cores = self.noise(rngs, sigma)
-        for core in cores:
-            core[0] = 1.0
+        """Return leaves near (1, 0, ..., 0) and transfers that keep the one and add up the rest.
+
+        The one alone meets a whole entry at every node, whatever the rank. Were all k entries
+        near one, a step would move a node by k^2 times its rate.
+        """
+        cores = first_of(self.noise(rngs, sigma))
         k, extras = self.rank, []
+        rest = np.arange(k)
         for pairs in self.levels():
-            transfer = np.zeros((pairs, k, k, k))
-            transfer[:, np.arange(k), np.arange(k), np.arange(k)] = 1.0
-            transfer += sigma / k * rngs[-1].normal(size=transfer.shape)
+            transfer = sigma / k * rngs[-1].normal(size=(pairs, k, k, k))
+            transfer[:, rest, 0, rest] += 1.0
+            transfer[:, 0, rest[1:], rest[1:]] += 1.0
             extras.append(transfer.reshape(pairs, k * k, k))
-        return cores, [*extras, balanced_weights(rngs[-1], k, self.n_outputs)]
+        return cores, [*extras, readings(rngs[-1], k, self.n_outputs)]
 
 
 def _stack(first: Array, second: Array) -> Array:

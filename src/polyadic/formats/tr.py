@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from polyadic.formats.base import Array, Format, balanced_weights, chain, rescaled
-from polyadic.formats.tt import check_rank, write_sums
+from polyadic.formats.tt import check_rank, quiet_noise, write_sums
 
 
 class TensorRing(Format):
@@ -53,7 +53,7 @@ class TensorRing(Format):
 
     def near_one(self, rngs, sigma):
         """Return identities plus noise, and weights that cancel where the ring is closed."""
-        cores = self.noise(rngs, sigma)
+        cores = quiet_noise(self, rngs, sigma)
         for core in cores:
             core[0] = np.eye(self.rank).ravel()
         weights = balanced_weights(rngs[-1], self.rank, self.n_outputs)
@@ -66,7 +66,7 @@ class TensorRing(Format):
         """Carry the sums as in the train, and read them where the ring is closed."""
         used = 1 + self.n_outputs
         check_rank(self, used)
-        cores = self.noise(rngs, sigma)
+        cores = quiet_noise(self, rngs, sigma)
         for core, slope in zip(cores, slopes):
             write_sums(core.reshape(-1, self.rank, self.rank), slope, used)
         reading = np.zeros((self.n_outputs, self.rank, self.rank))

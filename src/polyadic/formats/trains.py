@@ -23,31 +23,21 @@ from polyadic.formats.network import NetworkCores
 Train = list[np.ndarray]
 
 
-def from_cores(cores: NetworkCores, emphasis: Sequence[np.ndarray] | None = None) -> Train:
-    """Return the train of B*W, of the same rank or the highest that its dimensions allow.
-
-    Parameters
-    ----------
-    cores : NetworkCores
-        Of format "tt".
-    emphasis : list of (d_n,), optional
-        The vectors whose outer product is B; ones when left out.
-    """
+def from_cores(cores: NetworkCores) -> Train:
+    """Return cores of format "tt" as a train of the same rank, or of the highest there can be."""
     rank = cores.rank
     first, right = cores.extras
     train = [
-        np.asarray(a, dtype=np.float64).reshape(-1, rank, rank).swapaxes(0, 1) for a in cores.factors
+        np.asarray(a, dtype=np.float64).reshape(-1, rank, rank).swapaxes(0, 1)
+        for a in cores.factors
     ]
-    train = [core * b[:, None] for core, b in zip(train, emphasis)] if emphasis else train
     train[0] = np.tensordot(np.asarray(first, float)[None], train[0], 1)
     train.append(np.asarray(right, dtype=np.float64)[:, :, None])
     return rounded(train, feasible_ranks([core.shape[1] for core in train], rank))
 
 
-def to_cores(
-    train: Train, cores: NetworkCores, emphasis: Sequence[np.ndarray] | None = None
-) -> NetworkCores:
-    """Write a train of B*W into cores of one rank, zeros beyond the train's own.
+def to_cores(train: Train, cores: NetworkCores) -> NetworkCores:
+    """Write a train into cores of one rank, with zeros beyond the train's own.
 
     The size of W is shared out evenly, which keeps single precision in range.
     """
@@ -59,8 +49,6 @@ def to_cores(
         wide = np.zeros((core.shape[1], rank, rank))
         wide[:, : core.shape[0], : core.shape[2]] = core.swapaxes(0, 1)
         wide *= even / share[n] if min(share) > 0 else 1.0
-        if emphasis is not None:
-            wide /= emphasis[n][:, None, None]
         factors.append(wide.reshape(len(wide), -1))
     left, right = np.zeros(rank), np.zeros((rank, cores.n_outputs))
     left[0] = 1.0

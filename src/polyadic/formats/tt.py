@@ -40,7 +40,7 @@ class TensorTrain(Format):
 
     def near_one(self, rngs, sigma):
         """Return identities plus noise between a vector of ones and balanced output weights."""
-        cores = self.noise(rngs, sigma)
+        cores = quiet_noise(self, rngs, sigma)
         for core in cores:
             core[0] = np.eye(self.rank).ravel()
         return cores, [np.ones(self.rank), balanced_weights(rngs[-1], self.rank, self.n_outputs)]
@@ -49,7 +49,7 @@ class TensorTrain(Format):
         """Carry the sums so far beside a one: G = [[1, phi' v], [0, I]]."""
         used = 1 + self.n_outputs
         check_rank(self, used)
-        cores = self.noise(rngs, sigma)
+        cores = quiet_noise(self, rngs, sigma)
         for core, slope in zip(cores, slopes):
             write_sums(core.reshape(-1, self.rank, self.rank), slope, used)
         left = np.zeros(self.rank)
@@ -57,6 +57,16 @@ class TensorTrain(Format):
         right = np.zeros((self.rank, self.n_outputs))
         right[0], right[1:used] = bias, np.eye(self.n_outputs)
         return cores, [left, right]
+
+
+def quiet_noise(
+    network: Format, rngs: Sequence[np.random.Generator], sigma: float
+) -> list[np.ndarray]:
+    """Return noise that moves a state by about sigma whatever the rank: a state meets r entries.
+
+    Otherwise a product over N columns would grow with exp(r N sigma^2 / 2).
+    """
+    return network.noise(rngs, sigma / np.sqrt(network.rank))
 
 
 def write_sums(core: np.ndarray, slope: np.ndarray, used: int) -> None:

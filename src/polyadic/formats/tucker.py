@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from polyadic.formats.base import Array, Format, balanced_weights, rescaled
+from polyadic.formats.base import Array, Format, first_of, readings, rescaled
 
 
 class Tucker(Format):
@@ -51,16 +51,17 @@ class Tucker(Format):
         return (flat * out).sum(), log_scale
 
     def near_one(self, rngs, sigma):
-        """Return factors near the constant (1, ..., 1) and a core that is nearly diagonal."""
-        cores = self.noise(rngs, sigma)
-        for core in cores:
-            core[0] = 1.0
-        k = self.rank
-        shape = self.extra_shapes()[0]
-        middle = sigma / np.sqrt(shape[0] * shape[1]) * rngs[-1].normal(size=shape)
-        middle = middle.reshape(-1, self.n_outputs)
-        step = sum(k**n for n in range(self.n_columns))
-        middle[np.arange(k) * step] += balanced_weights(rngs[-1], k, self.n_outputs)
+        """Return factors near (1, 0, ..., 0) and a core that reads one column at a time.
+
+        An entry of the core then meets a product of small numbers, one for each column that it
+        reads. Were all k near one, a step would move the prediction by k^N times its rate.
+        """
+        cores = first_of(self.noise(rngs, sigma))
+        k, n_columns, shape = self.rank, self.n_columns, self.extra_shapes()[0]
+        middle = np.zeros((k**n_columns, self.n_outputs))
+        for n, rng in enumerate(rngs[:-1] if k > 1 else rngs[-1:]):
+            # What reads a column is drawn with it, so that the order of columns does not matter.
+            middle[np.arange(k) * k ** (n_columns - 1 - n)] = readings(rng, k, self.n_outputs)
         return cores, [middle.reshape(shape)]
 
 

@@ -1,8 +1,23 @@
-"""Riemannian gradient descent on Tensor Trains of fixed rank (Exponential Machines)."""
+"""Riemannian gradient descent on Tensor Trains of fixed rank: Exponential Machines.
+
+After Novikov, Trofimov and Oseledets (2016), for local features of any dimension and L outputs. A
+step takes the gradient of the batch with respect to the weight tensor, which is a sum of rank-one
+tensors, projects it on the tangent space at W, goes along it and rounds back to the ranks of W.
+Neither tensor is ever formed, and how W is written as a train does not matter to the step.
+
+Two things are not in the paper, and make one learning rate do for all tables:
+
+*Metric.* Gradients and projections are those of <X, Y> = <X, (K_1 x ... x K_N) Y>. K_n is the
+second moment of phi_n over the rows plus what keeps it away from zero (see `metric`), so that the
+size of a step is about the size of the change it makes to f. It is carried out by a change of basis
+in every column: phi_n becomes F_n^-T phi_n and core n becomes F_n core_n, with F_n' F_n = K_n.
+
+*Step.* The learning rate is a share of the step to the minimum along the gradient, by the curvature
+that the loss has there. Slope and curvature are running averages over the batches.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,179 +26,274 @@ import numpy as np
 from polyadic.formats import trains
 from polyadic.formats.network import NetworkCores
 from polyadic.formats.trains import Point, Train
-from polyadic.kernels.cp import GUARD
 from polyadic.kernels.losses import weighted_losses
 from polyadic.local import LocalFeatures
 from polyadic.solvers.base import Problem, Report, Solution
+from polyadic.solvers.batches import Batches, Column, DenseColumn
 from polyadic.solvers.course import Course, Schedule
 
-_TALL = 128
-_CHUNK = 4096
+_CHUNK = 4096  # rows at a time where there is no batch
+_DAMPING = 0.2  # of the metric, as a share of an element's mean square where it is not zero
+_SMOOTHING = 30.0  # of the metric, times the penalties that go with the noise
+_FLOOR = 1e-8  # smallest eigenvalue of a metric, its diagonal being one
+_MEMORY = 0.98  # weight of the past in the running averages of slope and curvature
+_PROBE = 0.1  # change of predictions over which the curvature of the loss is measured
 
-class DenseColumn:
-    def __init__(self, phi):
-        self.phi = phi
-    def meet(self, core):
-        return self.phi @ core
-    def spread(self, ahead, behind, dim):
-        return self.phi.T @ (ahead.T[:, :, None] * behind)
-
-class SparseColumn:
-    def __init__(self, index, value, constant):
-        self.index, self.value, self.constant = index, value, constant
-    def meet(self, core):
-        out = sum(core[:, i] * v[:, None] for i, v in zip(self.index.T, self.value.T))
-        return out + self.constant * core[:, :1]
-    def spread(self, ahead, behind, dim):
-        outer = ahead.T[:, :, None] * behind
-        index = self.index.T.ravel()
-        order = np.argsort(index, kind="stable")
-        index = index[order]
-        starts = np.flatnonzero(np.diff(index, prepend=-1))
-        values = (self.value.T.ravel())[order]
-        picked = outer[:, order % len(self.index)] * values[:, None]
-        out = np.zeros((len(outer), dim, outer.shape[2]))
-        out[:, index[starts]] = np.add.reduceat(picked, starts, axis=1)
-        out[:, 0] += self.constant * outer.sum(1)
-        return out
-
-class Features:
-    def __init__(self, local, emphasis=None):
-        self.local = local
-        layout, self.dims = local.layout, local.dims
-        height = GUARD + int(np.sum(self.dims))
-        self.shrink = np.ones(height)
-        if emphasis is not None:
-            self.shrink[GUARD:] = 1.0 / np.concatenate(emphasis)
-        self.short = layout.dense | (self.dims <= _TALL)
-        ends = np.cumsum(np.where(self.short, self.dims, 0))
-        self.start = ends - np.where(self.short, self.dims, 0)
-        self.width = int(ends[-1])
-        self.place = np.zeros(height, np.int64)
-        for n in np.flatnonzero(self.short):
-            f = layout.first[n]
-            self.place[f:f+self.dims[n]] = self.start[n] + np.arange(self.dims[n])
-        widths = np.diff(layout.slots)
-        some = self.short & ~layout.dense
-        self.turns = []
-        for k in range(int(widths[some].max(initial=0))):
-            self.turns.append(layout.slots[:-1][some & (widths > k)] + k)
-    def columns(self, rows):
-        layout = self.local.layout
-        index = self.local.index[rows]
-        value = self.local.value[rows] * self.shrink[index]
-        phi = np.zeros((len(index), self.width))
-        every = np.arange(len(index))[:, None]
-        for slots in self.turns:
-            phi[every, self.place[index[:, slots]]] += value[:, slots]
-        out = []
-        for n, dim in enumerate(self.dims):
-            own = slice(layout.slots[n], layout.slots[n+1])
-            first = layout.first[n]
-            constant = self.shrink[first] if layout.constant[n] else 0.0
-            if self.short[n]:
-                mine = phi[:, self.start[n]:self.start[n]+dim]
-                if layout.dense[n]:
-                    mine[:, int(layout.constant[n]):] = value[:, own]
-                if layout.constant[n]:
-                    mine[:, 0] = constant
-                out.append(DenseColumn(mine))
-            else:
-                out.append(SparseColumn(index[:, own] - first, value[:, own], constant))
-        return out
-
-def _forward(ahead, met):
-    """(b, r) and (r, b, q) -> (b, q)"""
-    return np.einsum("br,rbq->bq", ahead, met)
-def _backward(met, behind):
-    return np.einsum("rbq,bq->br", met, behind)
 
 @dataclass(frozen=True)
 class Riemannian(Schedule):
+    """Mini-batches with Riemannian gradients, for format "tt".
+
+    A running average would leave the manifold: `average` is not used. Penalties on single cores
+    have no meaning on the manifold, where cores are not unique. Those that go with the noise, the
+    default ones, shape the metric; of others only the order penalty is possible, and with beta = 1
+    that is the L2 penalty on W.
+
+    Parameters
+    ----------
+    learning_rate : float
+        Share of the way to the minimum along the gradient, 0 to 1.
+    device : "cpu"
+    """
+
+    learning_rate: float = 0.5
     device: str = "cpu"
-    mode: str = "gn"
-    metric: float = 1.0
-    jacobi: float = 0.0
-    def solve(self, problem, cores, free, rng, report=None, state=None):
+
+    def solve(
+        self,
+        problem: Problem,
+        cores: NetworkCores,
+        free: np.ndarray | None,
+        rng: np.random.Generator,
+        report: Report | None = None,
+        state: Any = None,
+    ) -> Solution:
+        """Minimise the problem's objective, starting from `cores`."""
+        check(self.device, problem, cores)
         return RiemannianCourse(self, problem, cores).run(rng, report)
 
+
+def check(device: str, problem: Problem, cores: NetworkCores) -> None:
+    """Refuse what the solver cannot do."""
+    name = getattr(cores, "name", "cp")
+    if name != "tt":
+        raise ValueError(f"solver='riemannian' works on format='tt' only, got format={name!r}.")
+    if device != "cpu":
+        raise ValueError(f"solver='riemannian' runs on device='cpu' only, got {device!r}.")
+    if any(np.any(band != 0) for band in problem.fixed.bands):
+        raise ValueError(
+            "solver='riemannian' has no penalty on single cores, but l2 or smoothness was given as "
+            "a number above 0. Leave both 'auto' or set them to 0; order_alpha penalises W itself."
+        )
+
+
 class RiemannianCourse(Course):
-    def __init__(self, solver, problem, cores):
-        super().__init__(solver, problem, cores)
-        self.emphasis = [solver.metric ** d.astype(float) for d in problem.degrees]
+    """A run in double precision. The parameters are a point, of W in the basis of the metric."""
+
+    def __init__(self, plan: Schedule, problem: Problem, cores: NetworkCores):
+        super().__init__(plan, problem, cores)
+        self.bases = [basis(k) for k in metric(problem)]  # F_n
+        self.inverses = [1.0 / f if f.ndim == 1 else np.linalg.inv(f) for f in self.bases]
+        train = in_basis(trains.from_cores(cores), self.bases)
+        self.point = Point(trains.rounded(train, [*(len(core) for core in train), 1]))
+        self.batches = Batches(problem.local, self.inverses)
+        self.y = np.ascontiguousarray(problem.y, dtype=np.float64)
+        self.row_weight = problem.weight / problem.weight.mean()
+        self.penalty: list[np.ndarray] | None = None
         if problem.order is not None:
-            self.emphasis = problem.order.emphasis
-        if solver.jacobi:
-            l = problem.local
-            m2 = np.bincount(l.index.ravel(), weights=l.value.ravel().astype(float)**2, minlength=GUARD+l.dims.sum())/len(l)
-            for f,c in zip(l.layout.first,l.layout.constant):
-                if c: m2[f]=1
-            self.emphasis = [np.sqrt(m2[f:f+d]+solver.jacobi) for f,d in zip(l.layout.first,l.dims)]
-        self.point = Point(trains.from_cores(cores, self.emphasis))
-        self.features = Features(problem.local, self.emphasis)
-        self.y = np.ascontiguousarray(problem.y, float)
-        self.weight = problem.weight/problem.weight.mean()
-        self.up = self.down = 0.0
-        self.steps = 0
-    def train(self, rates, rng):
+            self.penalty = [
+                (g * b) ** 2 if g.ndim == 1 else g.T @ (g * b[:, None] ** 2)
+                for g, b in zip(self.inverses, problem.order.emphasis)
+            ]
+        self.slope, self.curvature, self.n_steps = 0.0, 0.0, 0
+
+    def train(self, rates: np.ndarray, rng: np.random.Generator) -> float:
+        """Take one pass over the rows."""
         order = rng.permutation(len(self.problem.local))
         total = 0.0
-        for j, rate in enumerate(rates):
-            total += self._step(order[j*self.batch:(j+1)*self.batch], float(rate))
-        return total/len(order)
-    def _step(self, rows, rate):
-        columns = self.features.columns(rows)
-        u, v = self.point.left, self.point.right
-        ahead = [np.ones((len(rows), 1))]
-        for c, core in zip(columns, u):
-            ahead.append(_forward(ahead[-1], c.meet(core)))
-        raw = ahead[-1] @ u[-1][:, :, 0] + self.problem.intercept
-        slope = np.empty_like(raw)
-        loss = self.problem.loss
-        value = weighted_losses(loss.code, loss.shape, self.y, self.weight, rows, 0, raw, slope)
-        slope /= len(rows)
-        columns.append(DenseColumn(slope))
-        behind = np.ones((len(rows), 1))
-        mets, moves = [None]*len(columns), []
-        for n in range(len(columns)-1, -1, -1):
-            moves.append(columns[n].spread(ahead[n], behind, u[n].shape[1]))
-            if n:
-                mets[n] = columns[n].meet(v[n])
-                behind = _backward(mets[n], behind)
-        moves = self.point.gauged(moves[::-1])
-        if self.problem.order is not None:
-            moves[-1] = moves[-1] + 2*self.problem.order.alpha*u[-1]
-        # change of raw
-        x = np.einsum
-        state = _forward(ahead[0], columns[0].meet(moves[0]))
-        for n in range(1, len(columns)-1):
-            state = _forward(state, mets[n]) + _forward(ahead[n], columns[n].meet(moves[n]))
-        df = state @ v[-1][:, :, 0] + ahead[-1] @ moves[-1][:, :, 0]
-        g2 = trains.squared_norm(moves)
-        w = self.weight[rows][:, None]
-        if self.plan.mode == "gn":
-            up, down = g2, 2*float((w*df*df).sum())/len(rows)
-            if self.problem.order is not None:
-                down += 2*self.problem.order.alpha*g2
-        else:
-            up, down = 1.0, float((w*df*df).sum())/len(rows)
-        keep = min(0.98, 1 - 1/(self.steps+1)); self.steps += 1
-        self.up += (1-keep)*(up-self.up); self.down += (1-keep)*(down-self.down)
-        t = rate * (self.up/self.down if self.plan.mode=="gn" else 1/np.sqrt(self.down))
-        self.t=t
-        self.point = self.point.retract([-t*m for m in moves])
+        with np.errstate(over="ignore", invalid="ignore"):
+            for j, rate in enumerate(rates):
+                rows = order[j * self.batch : (j + 1) * self.batch]
+                total += self._step(rows, float(rate))
+        return total / len(order)
+
+    def _step(self, rows: np.ndarray, rate: float) -> float:
+        """Move the point by one batch and return the sum of its losses, penalties left out."""
+        columns = self.batches.columns(rows)
+        ahead = sweep(columns, self.point.left)
+        raw = ahead[-1] @ self.point.left[-1][:, :, 0] + self.problem.intercept
+        value, slope = self._loss(rows, raw)
+        moves, change = gradient(self.point, columns, ahead, slope)
+        if self.penalty is not None:
+            moves, change = self._penalised(moves, columns, ahead)
+        size = trains.squared_norm(moves)
+        if not np.isfinite(size) or size == 0:
+            return value if size == 0 else np.nan
+        length = rate * self._full_step(rows, raw, slope, moves, change, size)
+        self.point = self.point.retract([-length * move for move in moves])
         return value
-    def averaged(self, out):
+
+    def _loss(self, rows: np.ndarray, raw: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the sum of the losses and the slope of their mean, (b, L)."""
+        slope, loss = np.empty_like(raw), self.problem.loss
+        value = weighted_losses(loss.code, loss.shape, self.y, self.row_weight, rows, 0, raw, slope)
+        return value, slope / len(rows)
+
+    def _penalised(
+        self, moves: Train, columns: list[Column], ahead: list[np.ndarray]
+    ) -> tuple[Train, np.ndarray]:
+        """Add the gradient of alpha <B*W, B*W>, that is 2 alpha B*B*W, to the moves."""
+        extra = self.point.project(in_basis(self.point.left, self.penalty))
+        alpha = self.problem.order.alpha
+        moves = [move + 2 * alpha * more for move, more in zip(moves, extra)]
+        return moves, change_of_raw(self.point, columns, ahead, moves)
+
+    def _full_step(self, rows, raw, slope, moves, change, size) -> float:
+        """Return the step to the minimum along the moves, which change raw by `change` : (b, L)."""
+        spread = float(np.sqrt(np.mean(change**2)))
+        if spread == 0:
+            return 0.0
+        probe = _PROBE / spread
+        beyond = self._loss(rows, raw - probe * change)[1]
+        curvature = float(np.vdot(slope - beyond, change)) / probe
+        if self.penalty is not None:
+            turned = self.point.project(in_basis(self.point.tangent(moves), self.penalty))
+            dots = sum(np.vdot(a, b) for a, b in zip(turned, moves))
+            curvature += 2 * self.problem.order.alpha * float(dots)
+        pace = max(1.0 - _MEMORY, 1.0 / (1 + self.n_steps))
+        self.n_steps += 1
+        self.slope += pace * (size - self.slope)
+        self.curvature += pace * (curvature - self.curvature)
+        # A loss that is nearly straight has its minimum far away: predictions move by one at most.
+        return min(self.slope / max(self.curvature, 1e-300), 1.0 / spread)
+
+    def averaged(self, out: Point | None) -> Point:
+        """Return the point: a step makes a new one, and changes none."""
         return self.point
-    def predict(self, point, local):
-        f = Features(local, self.emphasis)
+
+    def predict(self, parameters: Point, local: LocalFeatures) -> np.ndarray:
+        """Contract, a chunk of rows at a time."""
+        batches = Batches(local, self.inverses)
+        train = parameters.right
         out = np.empty((len(local), self.problem.n_outputs))
-        for s in range(0, len(local), _CHUNK):
-            rows = np.arange(s, min(s+_CHUNK, len(local)))
-            a = np.ones((len(rows),1))
-            for c, core in zip(f.columns(rows), point.right):
-                a = _forward(a, c.meet(core))
-            out[rows] = a @ point.right[-1][:,:,0]
-        return out + self.problem.intercept
-    def unpack(self, point):
-        return trains.to_cores(point.right, self.cores, self.emphasis)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for start in range(0, len(local), _CHUNK):
+                rows = np.arange(start, min(start + _CHUNK, len(local)))
+                out[rows] = sweep(batches.columns(rows), train)[-1] @ train[-1][:, :, 0]
+        return self.problem.intercept + out
+
+    def unpack(self, parameters: Point) -> NetworkCores:
+        """Return the point as cores, in the basis of the maps."""
+        return trains.to_cores(in_basis(parameters.right, self.inverses), self.cores)
+
+
+def sweep(columns: list[Column], train: Train) -> list[np.ndarray]:
+    """Return the contractions of rows with the first 0, 1, ..., N cores, each (b, r_n)."""
+    ahead = [np.ones((len(columns[0]), 1))]
+    for column, core in zip(columns, train):
+        ahead.append(_onward(ahead[-1], column.meet(core)))
+    return ahead
+
+
+def gradient(
+    point: Point, columns: list[Column], ahead: list[np.ndarray], slope: np.ndarray
+) -> tuple[Train, np.ndarray]:
+    """Return the moves of the projection of sum_i Phi(x_i) x slope_i, and the change they make.
+
+    Move n is, before the gauge, sum_i ahead_i phi_n(x_i) behind_i, where ahead_i is what the row's
+    first n - 1 factors make of the left cores, and behind_i the others of the right ones. The slope
+    is the factor of the output mode.
+
+    Parameters
+    ----------
+    ahead : list of (b, r_n)
+        What `sweep` makes of `point.left`.
+    slope : (b, L)
+
+    Returns
+    -------
+    moves : Train
+    change : (b, L)
+        Contraction of the rows with the tangent vector.
+    """
+    factors = [*columns, DenseColumn(slope)]
+    behind, moves = np.ones((len(slope), 1)), []
+    for n in range(len(factors) - 1, -1, -1):
+        core = point.right[n]
+        moves.append(factors[n].spread(ahead[n], behind, core.shape[1]))
+        if n > 0:
+            behind = np.einsum("rbq,bq->br", factors[n].meet(core), behind)
+    moves = point.gauged(moves[::-1])
+    return moves, change_of_raw(point, columns, ahead, moves)
+
+
+def change_of_raw(
+    point: Point, columns: list[Column], ahead: list[np.ndarray], moves: Train
+) -> np.ndarray:
+    """Return the contraction of rows with a tangent vector, (b, L)."""
+    moved = np.zeros((len(ahead[0]), 1))
+    for n, (column, move) in enumerate(zip(columns, moves)):
+        on = _onward(moved, column.meet(point.right[n])) if n > 0 else 0.0
+        moved = on + _onward(ahead[n], column.meet(move))
+    return moved @ point.right[-1][:, :, 0] + ahead[-1] @ moves[-1][:, :, 0]
+
+
+def _onward(ahead: np.ndarray, met: np.ndarray) -> np.ndarray:
+    return np.einsum("br,rbq->bq", ahead, met)
+
+
+def in_basis(train: Train, bases: list[np.ndarray]) -> Train:
+    """Multiply each core but the last with a matrix, (d_n, d_n), or the diagonal of one, (d_n,)."""
+    cores = [f[:, None] * core if f.ndim == 1 else f @ core for core, f in zip(train, bases)]
+    return [*cores, train[-1]]
+
+
+def metric(problem: Problem) -> list[np.ndarray]:
+    """Return K_n : (d_n, d_n) of each column, or its diagonal, (d_n,), where that is long.
+
+    To the second moment are added a share of each element's mean square over the rows where it is
+    not zero, which makes steps on rare categories small, and the penalties that go with the noise,
+    which makes them smooth. An order penalty adds alpha^(1/N) b^2: the product over the columns is
+    then at least the curvature of the penalty, which would else be far too steep for any step.
+    """
+    batches, n_rows = Batches(problem.local), len(problem.local)
+    weight = problem.weight / problem.weight.sum()
+    moments: list[Any] = [0.0] * len(problem.local.dims)
+    present = [np.zeros(d) for d in problem.local.dims]
+    for start in range(0, n_rows, _CHUNK):
+        rows = np.arange(start, min(start + _CHUNK, n_rows))
+        for n, column in enumerate(batches.columns(rows)):
+            moment, share = column.moment(weight[rows], len(present[n]))
+            moments[n], present[n] = moments[n] + moment, present[n] + share
+    order = problem.order
+    for n, (k, share) in enumerate(zip(moments, present)):
+        own = k if k.ndim == 1 else np.diag(k)
+        typical = np.where(own > 0, own / np.where(share > 0, share, 1.0), 1.0)
+        band = _SMOOTHING * problem.scaled.bands[n]
+        extra = _DAMPING * typical
+        if order is not None:
+            extra = extra + order.alpha ** (1 / len(moments)) * order.emphasis[n] ** 2
+        moments[n] = k + extra + band[:, 2] if k.ndim == 1 else k + np.diag(extra) + _full(band)
+    return moments
+
+
+def _full(band: np.ndarray) -> np.ndarray:
+    """Return the matrix whose five diagonals are band : (d, 5)."""
+    d = len(band)
+    wide = np.zeros((d, d + 4))
+    for b in range(5):
+        wide[np.arange(d), np.arange(d) + b] = band[:, b]
+    return wide[:, 2:-2]
+
+
+def basis(k: np.ndarray) -> np.ndarray:
+    """Return F with F' F = K, or the diagonal of F.
+
+    Of the matrix with a diagonal of one, so that elements of very different size do no harm.
+    """
+    if k.ndim == 1:
+        return np.sqrt(k)
+    size = np.sqrt(np.diag(k))
+    values, vectors = np.linalg.eigh(k / np.outer(size, size))
+    root = vectors * np.sqrt(np.maximum(values, _FLOOR))
+    return root @ vectors.T * size

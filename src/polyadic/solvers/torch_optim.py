@@ -92,9 +92,10 @@ class TorchCourse(Course):
                 for group in self.optimiser.param_groups:
                     group["lr"] = float(rate)
                 total += self._step(rows, band) * len(rows)
-                torch._foreach_lerp_(
-                    self.average, self.network.parameters(), 1.0 - self.plan.average
-                )
+                with torch.no_grad():  # or the average would remember every step's graph
+                    torch._foreach_lerp_(
+                        self.average, self.network.parameters(), 1.0 - self.plan.average
+                    )
         finally:
             torch.set_flush_denormal(bool(flushed))
         return float(total) / len(order)
@@ -104,7 +105,7 @@ class TorchCourse(Course):
         met: list[torch.Tensor] = []
         problem = self.problem
 
-        def closure() -> torch.Tensor:
+        def closure() -> Any:  # torch says float, and returns what it is given
             self.optimiser.zero_grad(set_to_none=True)
             raw = self.network.raw(self.features, rows) + self.intercept
             loss = engine.mean_loss(problem.loss, raw, self.y[rows], self.weight[rows])

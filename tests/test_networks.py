@@ -1,0 +1,442 @@
+"""Laws of the tensor-network estimators, for every format."""
+
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
+from test_estimators import labels, table
+
+from polyadic import CPClassifier, CPRegressor, TNClassifier, TNRegressor, formats, inits, maps
+
+torch = pytest.importorskip("torch")
+
+NAMES = sorted(formats.FORMATS)
+RAW = ["fm", "pn"]  # on raw columns
+SMALL = {
+    "rank": 4,
+    "max_epochs": 40,
+    "batch_size": 32,
+    "learning_rate": 0.03,
+    "average": 0.9,
+    "random_state": 0,
+}
+BRIEF = {**SMALL, "max_epochs": 3}
+every_format = pytest.mark.parametrize("name", NAMES)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def same_model(a, b):
+    pairs = zip([*a.cores_, *a.extras_, a.intercept_], [*b.cores_, *b.extras_, b.intercept_])
+    return all(np.array_equal(x, y) for x, y in pairs)
+
+
+def product_table(n=300):
+    """Return a target with a product of columns in it, which no sum of curves can be."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (n, 3))
+    return X, X[:, 0] * X[:, 1] + X[:, 2]
+
+
+# ---- learning -----------------------------------------------------------------------------------
+
+
+@every_format
+def test_every_format_learns_a_product(name):
+    X, y = product_table()
+    family = "auto" if name in RAW else "polynomial"
+    model = TNRegressor(name, maps=family, **SMALL).fit(X, y)
+    assert model.score(X, y) > 0.9
+    assert model.tensor_.name == name
+    assert np.shape(model.predict(X)) == (300,)
+
+
+@every_format
+def test_numbers_categories_and_missing_values(name):
+    X, y = table()
+    model = TNRegressor(name, **SMALL).fit(X, y)
+    assert model.score(X, y) > 0.6
+    blank = pd.DataFrame({"size": [np.nan], "age": [np.nan], "town": [None], "old": [None]})
+    unseen = blank.assign(town="Zug")
+    assert np.isfinite(model.predict(blank)[0])
+    np.testing.assert_array_equal(model.predict(unseen), model.predict(blank))
+
+
+@every_format
+def test_three_classes(name):
+    X, y = table()
+    target = labels(y, 3)
+    model = TNClassifier(name, **SMALL).fit(X, target)
+    share = model.predict_proba(X)
+    assert share.shape == (300, 3)
+    np.testing.assert_allclose(share.sum(axis=1), 1.0)
+    assert model.score(X, target) > 0.6
+
+
+@every_format
+@pytest.mark.parametrize("loss", ["log_loss", "squared_error"])
+def test_two_classes(name, loss):
+    X, y = table()
+    target = labels(y, 2)
+    model = TNClassifier(name, loss=loss, **SMALL).fit(X, target)
+    assert model.decision_function(X).shape == (300,)
+    assert model.score(X, target) > 0.75
+
+
+@every_format
+def test_several_targets(name):
+    X, y = table()
+    Y = np.column_stack([y, 100 - 50 * y, X["age"] * 0.1])
+    model = TNRegressor(name, **SMALL).fit(X, Y)
+    assert model.predict(X).shape == (300, 3)
+    assert model.score(X, Y) > 0.5
+
+
+@pytest.mark.parametrize("loss", ["absolute_error", "huber", "poisson"])
+def test_other_losses(loss):
+    X, y = table()
+    target = np.round(np.exp(y)) if loss == "poisson" else y
+    model = TNRegressor("tt", loss=loss, **SMALL).fit(X, target)
+    assert np.corrcoef(model.predict(X), target)[0, 1] > 0.6
+
+
+@every_format
+def test_a_weight_of_two_is_the_row_twice_and_of_zero_no_row(name):
+    X, y = table()
+    weight = np.random.default_rng(1).integers(0, 3, len(y))
+    rows = np.repeat(np.arange(len(y)), weight)
+    a = TNRegressor(name, **BRIEF).fit(X, y, sample_weight=weight)
+    b = TNRegressor(name, **BRIEF).fit(X.iloc[rows], y[rows])
+    assert same_model(a, b)
+
+
+@pytest.mark.parametrize("name", ["tr", "pn"])
+def test_class_weight_is_sample_weight_by_class(name):
+    X, y = table()
+    target = labels(y, 3)
+    each = {"low": 3.0, "mid": 1.0, "top": 2.0}
+    a = TNClassifier(name, class_weight=each, **BRIEF).fit(X, target)
+    weight = np.array([each[t] for t in target])
+    b = TNClassifier(name, **BRIEF).fit(X, target, sample_weight=weight)
+    assert same_model(a, b)
+    c = TNClassifier(name, class_weight="balanced", **BRIEF).fit(X, target)
+    assert not same_model(a, c)
+
+
+@pytest.mark.parametrize("name", ["tt", "tr"])
+@pytest.mark.parametrize("n_outputs", [1, 3])
+def test_linear_start_is_the_linear_model(name, n_outputs):
+    X, y = product_table()
+    Y = np.column_stack([X[:, 2] + 0.3 * X[:, 0], -y, X[:, 1]])[:, :n_outputs]
+    params = {**SMALL, "rank": 5, "max_epochs": 0, "early_stopping": False}
+    model = TNRegressor(name, maps=maps.Polynomial(2), init="linear", **params).fit(X, Y)
+    design = np.column_stack([np.ones(300), X])
+    expected = design @ np.linalg.lstsq(design, Y, rcond=None)[0]
+    np.testing.assert_allclose(model.raw(X), expected, atol=1e-5)
+
+
+@every_format
+def test_linear_start_trains_on_or_is_refused(name):
+    X, y = product_table()
+    family = "auto" if name in RAW else "polynomial"
+    model = TNRegressor(name, maps=family, init="linear", **SMALL)
+    if name in ("cp", "tt", "tr"):
+        assert model.fit(X, y).score(X, y) > 0.9
+    else:
+        with pytest.raises(ValueError, match=f"init='linear' is known for .* not for '{name}'"):
+            model.fit(X, y)
+
+
+def test_gaussian_start_trains():
+    X, y = product_table()
+    init = inits.Gaussian(0.4)
+    model = TNRegressor("tt", maps="polynomial", init=init, **{**SMALL, "max_epochs": 80})
+    assert model.fit(X, y).score(X, y) > 0.9
+
+
+# ---- solvers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("solver", "rate"),
+    [("Adam", 0.03), ("AdamW", 0.03), ("SGD", 0.1), ("RMSprop", 0.01), ("LBFGS", 0.3)],
+)
+def test_solvers_by_name(solver, rate):
+    X, y = product_table()
+    params = {**SMALL, "learning_rate": rate}
+    if solver == "LBFGS":
+        params |= {"batch_size": 300, "max_epochs": 12, "average": 0.0}
+    model = TNRegressor("tt", maps="polynomial", solver=solver, **params).fit(X, y)
+    assert model.score(X, y) > 0.85
+
+
+def test_unknown_solver_lists_the_right_ones():
+    X, y = product_table()
+    with pytest.raises(ValueError, match=r"Unknown solver 'Adamm'.*Adam, AdamW.*LBFGS.*SGD"):
+        TNRegressor("tt", solver="Adamm").fit(X, y)
+    with pytest.raises(ValueError, match="Unknown solver 'SparseAdam'"):
+        TNRegressor("tt", solver="SparseAdam").fit(X, y)
+
+
+def test_unknown_format_lists_the_right_ones():
+    X, y = product_table()
+    with pytest.raises(ValueError, match=r"Unknown format 'mps'. Choose from: cp, fm, ht, pn, tr"):
+        TNRegressor("mps").fit(X, y)
+
+
+def test_an_absent_device_is_refused():
+    X, y = product_table()
+    with pytest.raises(ValueError, match=r"device='nonsense' cannot be used here.*: cpu"):
+        TNRegressor("tt", device="nonsense").fit(X, y)
+
+
+def test_divergence_warns_and_names_the_parameter():
+    X, y = table()
+    model = TNRegressor("tt", **{**SMALL, "learning_rate": 1e25})
+    with pytest.warns(ConvergenceWarning, match="Lower learning_rate"):
+        model.fit(X, y)
+    assert np.all(np.isfinite(model.predict(X)))
+
+
+def test_early_stopping_stops_early():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 3)), rng.normal(size=200)  # nothing to learn
+    params = {**SMALL, "max_epochs": 200}
+    model = TNRegressor("tt", n_iter_no_change=3, schedule="constant", **params)
+    assert model.fit(X, y).n_iter_ < 200
+
+
+# ---- state --------------------------------------------------------------------------------------
+
+
+@every_format
+@pytest.mark.parametrize("estimator", [TNRegressor, TNClassifier])
+def test_same_seed_gives_the_same_bits(name, estimator):
+    X, y = table()
+    target = y if estimator is TNRegressor else labels(y, 3)
+    a, b = (estimator(name, **BRIEF).fit(X, target) for _ in range(2))
+    assert same_model(a, b)
+    np.testing.assert_array_equal(a.raw(X), b.raw(X))
+    c = estimator(name, **{**BRIEF, "random_state": 1}).fit(X, target)
+    assert not same_model(a, c)
+
+
+@every_format
+def test_pickling_keeps_the_model(name):
+    X, y = table()
+    model = TNRegressor(name, **BRIEF).fit(X, y)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+
+
+@every_format
+def test_one_row_is_predicted_as_among_all(name):
+    X, y = table()
+    model = TNRegressor(name, **BRIEF).fit(X, y)
+    alone = np.concatenate([model.predict(X.iloc[[i]]) for i in range(5)])
+    np.testing.assert_allclose(alone, model.predict(X)[:5], rtol=1e-7, atol=1e-9)
+
+
+@every_format
+def test_warm_start_goes_on_where_it_stopped(name):
+    X, y = table()
+    params = {**SMALL, "max_epochs": 5, "learning_rate": 0.005}
+    model = TNRegressor(name, warm_start=True, **params)
+    scores = [model.fit(X, y).score(X, y) for _ in range(4)]
+    assert scores[-1] > scores[0]
+    model.max_epochs = 0
+    before = model.predict(X)
+    np.testing.assert_allclose(model.fit(X, y).predict(X), before, rtol=1e-5, atol=1e-5)
+
+
+def test_fit_changes_no_parameter():
+    X, y = table()
+    model = TNRegressor("tr", maps={"size": maps.Hat(5)}, **BRIEF)
+    before = repr(model.get_params())
+    model.fit(X, y)
+    assert repr(model.get_params()) == before
+    assert repr(clone(model).get_params()) == before
+
+
+def test_grid_search_over_formats():
+    X, y = product_table(150)
+    grid = {"format": ["tt", "tucker"], "rank": [1, 3]}
+    model = TNRegressor(maps="polynomial", **{**SMALL, "max_epochs": 15})
+    search = GridSearchCV(model, grid, cv=2).fit(X, y)
+    assert search.best_params_["rank"] == 3
+
+
+def test_shapes_of_the_fitted_arrays():
+    X, y = product_table()
+    model = TNRegressor("tt", maps=maps.Polynomial(3), **BRIEF).fit(X, y)
+    assert [core.shape for core in model.cores_] == [(3, 16)] * 3
+    assert [e.shape for e in model.extras_] == [(4,), (4, 1)]
+    assert model.intercept_.shape == (1,)
+    assert len(model.history_[0]["train_loss"]) == 3
+
+
+def test_cp_as_a_network_is_the_same_model_as_cp():
+    X, y = product_table()
+    params = {"maps": maps.Polynomial(3), "rank": 4, "max_epochs": 2, "batch_size": 16}
+    params |= {"learning_rate": 0.01, "random_state": 0}
+    network = TNRegressor("cp", **params).fit(X, y)
+    model = CPRegressor(n_members=1, **params).fit(X, y)
+    np.testing.assert_allclose(network.predict(X), model.predict(X), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["cp", "tucker"])
+def test_cp_and_tucker_do_not_care_about_the_order_of_columns(name):
+    X, y = table()
+    order = ["town", "size", "old", "age"]
+    a = TNRegressor(name, **BRIEF).fit(X, y).predict(X)
+    b = TNRegressor(name, **BRIEF).fit(X[order], y).predict(X[order])
+    np.testing.assert_allclose(b, a, atol=1e-3 * y.std())
+
+
+# ---- penalties ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["cp", "tt", "tr", "ht", "tucker"])
+def test_order_penalty_shrinks_high_orders(name):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    y = X.sum(axis=1) + X.prod(axis=1)
+    params = {**SMALL, "maps": maps.Polynomial(2), "max_epochs": 60}
+
+    def highest(model):
+        """Return the coefficients of x_1 x_2 x_3 and of x_1, by asking at the corners."""
+        corners = np.array(np.meshgrid(*[[-1, 1]] * 3, indexing="ij")).reshape(3, -1).T
+        mean, std = X.mean(axis=0), X.std(axis=0)
+        found = model.predict(mean + std * corners)
+        return np.mean(found * corners.prod(axis=1)), np.mean(found * corners[:, 0])
+
+    plain = highest(TNRegressor(name, **params).fit(X, y))
+    held = highest(TNRegressor(name, order_alpha=0.01, order_beta=3.0, **params).fit(X, y))
+    assert plain[0] > 0.7
+    assert held[0] < 0.5 * plain[0]
+    assert held[1] > 0.6 * plain[1]
+
+
+@pytest.mark.parametrize("name", ["tt", "fm"])
+def test_l2_shrinks(name):
+    X, y = product_table()
+    family = "auto" if name in RAW else "polynomial"
+    sizes = [
+        np.std(TNRegressor(name, maps=family, l2=l2, **SMALL).fit(X, y).predict(X))
+        for l2 in (0.0, 0.5)
+    ]
+    assert sizes[1] < 0.8 * sizes[0]
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_raw_formats_refuse_maps_and_order_penalties(name):
+    X, y = product_table()
+    with pytest.raises(ValueError, match=f"format='{name}' works on raw columns: .*got 'hat'"):
+        TNRegressor(name, maps="hat").fit(X, y)
+    with pytest.raises(ValueError, match=f"format='{name}' has no weight tensor.*got 0.1"):
+        TNRegressor(name, order_alpha=0.1).fit(X, y)
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_order_says_how_many_columns_meet(name):
+    rng = np.random.default_rng(0)
+    X = rng.choice([-1.0, 1.0], (400, 3)) + 1e-6 * rng.normal(size=(400, 3))
+    y = X.prod(axis=1)  # of order three, and of no lower one
+    params = {**SMALL, "rank": 6, "max_epochs": 80}
+    low, high = (TNRegressor(name, order=m, **params).fit(X, y).score(X, y) for m in (2, 3))
+    assert low < 0.3
+    assert high > 0.8
+
+
+def test_tucker_over_many_columns_is_refused_with_its_size():
+    X = np.random.default_rng(0).normal(size=(30, 26))
+    with pytest.raises(MemoryError, match=r"over 26 columns would need 5\.96e\+09 GB"):
+        TNRegressor("tucker").fit(X, X[:, 0])
+
+
+def test_a_rank_too_small_for_the_linear_start_is_refused():
+    X, y = product_table()
+    with pytest.raises(ValueError, match=r"a rank of at least 2 .*got 1"):
+        TNRegressor("tr", maps="polynomial", init="linear", rank=1).fit(X, y)
+    with pytest.raises(ValueError, match=r"a rank of at least 3.*got 2"):
+        TNRegressor("cp", maps="polynomial", init="linear", rank=2).fit(X, y)
+
+
+# ---- CP on torch --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("init", ["near_one", "linear"])
+def test_cp_members_train_on_torch_and_merge(init):
+    X, y = table()
+    params = {"engine": "torch", "n_members": 3, "rank": 6, "max_epochs": 20, "random_state": 0}
+    params |= {"batch_size": 32, "learning_rate": 0.03, "average": 0.9}
+    models = [CPRegressor(**params, init=init, n_jobs=n_jobs).fit(X, y) for n_jobs in (1, 2)]
+    assert models[0].score(X, y) > 0.65
+    assert models[0].weights_.shape == (18, 1)
+    for a, b in zip(models[0].cores_, models[1].cores_):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_cp_classifier_with_separate_outputs_on_torch():
+    X, y = table()
+    params = {"engine": "torch", "n_members": 1, "rank": 4, "max_epochs": 20, "random_state": 0}
+    model = CPClassifier(**params, separate_outputs=True).fit(X, labels(y, 3))
+    assert model.score(X, labels(y, 3)) > 0.7
+    blocks = np.kron(np.eye(3), np.ones((4, 1)))
+    np.testing.assert_array_equal(model.weights_ != 0, blocks != 0)
+
+
+# ---- without torch ------------------------------------------------------------------------------
+
+WITHOUT_TORCH = """
+    import sys
+    from importlib.machinery import PathFinder
+
+    class WithoutTorch:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            hidden = name.split(".")[0] == "torch"
+            return None if hidden else PathFinder.find_spec(name, path, target)
+
+    sys.meta_path = [WithoutTorch if f is PathFinder else f for f in sys.meta_path]
+    import numpy as np
+    import polyadic
+
+    def message_of(work):
+        try:
+            work()
+        except ModuleNotFoundError as error:
+            return str(error)
+
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    small = {"n_members": 1, "rank": 2, "max_epochs": 2}
+    print(message_of(lambda: polyadic.TNRegressor()))
+    print(message_of(lambda: polyadic.TNClassifier("cp")))
+    print(message_of(lambda: polyadic.CPRegressor(engine="torch", **small).fit(X, X[:, 0])))
+    print(message_of(lambda: __import__("polyadic.nn")))
+    print(polyadic.CPRegressor(**small).fit(X, X[:, 0]).predict(X).shape)
+    print(polyadic.formats.resolve("tt").__name__)
+"""
+
+
+def test_without_torch_the_extra_is_named_and_nothing_else_breaks():
+    code = textwrap.dedent(WITHOUT_TORCH)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *messages, shape, name = run.stdout.splitlines()
+    assert len(messages) == 4
+    for message in messages:
+        assert "pip install 'polyadic[torch]'" in message
+    assert shape == "(60,)"
+    assert name == "TensorTrain"

@@ -1,0 +1,38 @@
+"""scikit-learn's own rules for the tensor-network estimators, all of them, for every format."""
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from polyadic import TNClassifier, TNRegressor, formats
+
+torch = pytest.importorskip("torch")
+
+TINY = {"max_epochs": 25, "batch_size": 32, "learning_rate": 0.03, "average": 0.8}
+RANKS = dict.fromkeys(formats.FORMATS, 3) | {"tucker": 2}
+WIDE = "check_sample_weight_equivalence_on_dense_data"  # thirty columns
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks(
+    [
+        estimator(name, rank=RANKS[name], **TINY)
+        for estimator in (TNRegressor, TNClassifier)
+        for name in sorted(formats.FORMATS)
+    ]
+)
+def test_estimator_obeys_scikit_learn(estimator, check):
+    if estimator.format == "tucker" and check.func.__name__ == WIDE:
+        # A core tensor of 2^30 entries is refused, as it should be. The same law on four columns
+        # is in test_networks.py.
+        with pytest.raises(MemoryError, match="over 30 columns would need"):
+            check(estimator)
+    else:
+        check(estimator)
