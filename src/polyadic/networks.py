@@ -53,7 +53,6 @@ class TNEstimator(TableEstimator):
     """What TNRegressor and TNClassifier share."""
 
     tensor_: NetworkCores
-    _peak_rate = 0.005
 
     def __init__(
         self,
@@ -131,19 +130,15 @@ class TNEstimator(TableEstimator):
         if self.solver == "riemannian":
             from polyadic.solvers.riemannian import Riemannian
 
-            return Riemannian(**plan)
+            return Riemannian(**plan, device=self.device)
         from polyadic.solvers.torch_optim import TorchOptim
 
         return TorchOptim(**plan, optimiser=self.solver, device=self.device)
 
     def _check_format(self, maps: list[FeatureMap], n_rows: int) -> None:
         """Refuse, before anything is allocated, what cannot be."""
-        form = formats.resolve(self.format)([m.dim for m in maps], self.rank, len(self._center))
-        if self.solver == "riemannian" and self.format != "tt":
-            raise ValueError(
-                f"solver='riemannian' moves on Tensor Trains: use it with format='tt', got "
-                f"format={self.format!r}."
-            )
+        dims, n_outputs = [m.dim for m in maps], len(self._center)
+        form = formats.resolve(self.format)(dims, self.rank, n_outputs, self.order)
         if self.order_alpha > 0 and not form.is_network:
             raise ValueError(
                 f"format={self.format!r} has no weight tensor to put an order penalty on: "

@@ -67,10 +67,11 @@ class Riemannian(Schedule):
         rng: np.random.Generator,
         report: Report | None = None,
         state: Any = None,
+        resumed: bool = False,
     ) -> Solution:
         """Minimise the problem's objective, starting from `cores`."""
         check(self.device, problem, cores)
-        return RiemannianCourse(self, problem, cores).run(rng, report)
+        return RiemannianCourse(self, problem, cores).run(rng, report, resumed)
 
 
 def check(device: str, problem: Problem, cores: NetworkCores) -> None:
@@ -143,6 +144,7 @@ class RiemannianCourse(Course):
         self, moves: Train, columns: list[Column], ahead: list[np.ndarray]
     ) -> tuple[Train, np.ndarray]:
         """Add the gradient of alpha <B*W, B*W>, that is 2 alpha B*B*W, to the moves."""
+        assert self.penalty is not None and self.problem.order is not None
         extra = self.point.project(in_basis(self.point.left, self.penalty))
         alpha = self.problem.order.alpha
         moves = [move + 2 * alpha * more for move, more in zip(moves, extra)]
@@ -156,7 +158,7 @@ class RiemannianCourse(Course):
         probe = _PROBE / spread
         beyond = self._loss(rows, raw - probe * change)[1]
         curvature = float(np.vdot(slope - beyond, change)) / probe
-        if self.penalty is not None:
+        if self.penalty is not None and self.problem.order is not None:
             turned = self.point.project(in_basis(self.point.tangent(moves), self.penalty))
             dots = sum(np.vdot(a, b) for a, b in zip(turned, moves))
             curvature += 2 * self.problem.order.alpha * float(dots)
