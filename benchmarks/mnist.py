@@ -112,8 +112,8 @@ def compare(name: str, build: Callable[[], Any], X: np.ndarray, y: np.ndarray) -
     print_table(["", "accuracy", "fit s", "first loss", "last loss", "in range"], lines)
     first, second = (run.proba for run in runs)
     print(
-        f"order matters: {np.sum(first.argmax(1) != second.argmax(1))} of {len(first)} predictions "
-        f"differ, probabilities by up to {np.abs(first - second).max():.1e}\n"
+        f"Between the two, {np.sum(first.argmax(1) != second.argmax(1))} of {len(first)} "
+        f"predictions differ, probabilities by up to {np.abs(first - second).max():.1e}.\n"
     )
     return runs
 

@@ -144,7 +144,8 @@ class RiemannianCourse(Course):
         self, moves: Train, columns: list[Column], ahead: list[np.ndarray]
     ) -> tuple[Train, np.ndarray]:
         """Add the gradient of alpha <B*W, B*W>, that is 2 alpha B*B*W, to the moves."""
-        assert self.penalty is not None and self.problem.order is not None
+        assert self.penalty is not None
+        assert self.problem.order is not None
         extra = self.point.project(in_basis(self.point.left, self.penalty))
         alpha = self.problem.order.alpha
         moves = [move + 2 * alpha * more for move, more in zip(moves, extra)]
