@@ -18,7 +18,7 @@ from polyadic import TNClassifier, TNRegressor
 from polyadic.datasets import fetch_movielens100k, load_synthetic
 from polyadic.maps import Polynomial
 
-SOLVERS = {"Adam": {"learning_rate": 0.005}, "riemannian": {"learning_rate": 0.5}}
+SOLVERS = {"Adam": {"learning_rate": 0.005}, "riemannian": {"learning_rate": 0.2}}
 
 
 def movielens(epochs: int) -> None:

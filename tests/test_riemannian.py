@@ -1,12 +1,19 @@
 """The manifold of Tensor Trains: projection, retraction, rounding, and descent on it."""
 
+from dataclasses import replace
+
 import numpy as np
+import parts
 import pytest
 
+from polyadic import local, losses, maps, penalties
 from polyadic.formats import trains
 from polyadic.formats.network import NetworkCores
 from polyadic.formats.trains import Point
 from polyadic.formats.tt import TensorTrain
+from polyadic.solvers import batches, riemannian
+from polyadic.solvers.base import Problem, Rows
+from polyadic.solvers.riemannian import Riemannian, RiemannianCourse
 
 SHAPES = [((3, 2, 4), 2, 1), ((2, 3, 2, 3), 3, 2), ((4,), 2, 3), ((5, 3), 2, 1)]
 every_shape = pytest.mark.parametrize(("dims", "rank", "n_outputs"), SHAPES)
@@ -52,6 +59,34 @@ def test_projection_is_the_orthogonal_one_and_idempotent(dims, rank, n_outputs):
     np.testing.assert_allclose(again, projected, atol=1e-9)
     norm = trains.squared_norm(point.project(other))
     assert norm == pytest.approx(np.sum(projected**2))
+
+
+@every_shape
+def test_projection_is_self_adjoint(dims, rank, n_outputs):
+    point = random_point(dims, rank, n_outputs)
+    one, two = (random_train([*dims, n_outputs], rank + k, seed=k) for k in (1, 2))
+    left = np.vdot(dense(point, point.project(one)), trains.to_dense(two))
+    right = np.vdot(trains.to_dense(one), dense(point, point.project(two)))
+    assert left == pytest.approx(right, rel=1e-9)
+
+
+@every_shape
+def test_a_point_lies_in_its_own_tangent_space(dims, rank, n_outputs):
+    point = random_point(dims, rank, n_outputs)
+    whole = trains.to_dense(point.right)
+    np.testing.assert_allclose(trains.to_dense(point.left), whole, atol=1e-9)
+    np.testing.assert_allclose(dense(point, point.project(point.right)), whole, atol=1e-9)
+
+
+def test_a_train_of_deficient_rank_has_a_tangent_space():
+    nothing = [0 * core for core in random_train((3, 2, 4, 1), 2)]
+    point = Point(trains.rounded(nothing, [1, 2, 2, 1, 1]))
+    other = random_train((3, 2, 4, 1), 3, seed=1)
+    once = point.project(other)
+    again = point.project(point.tangent(once))
+    for a, b in zip(once, again):
+        np.testing.assert_allclose(a, b, atol=1e-9)
+    assert np.all(np.isfinite(trains.to_dense(point.retract(once).right)))
 
 
 @every_shape
@@ -109,6 +144,156 @@ def test_a_train_survives_both_conversions(dims, n_outputs):
     np.testing.assert_allclose(raw(back), raw(cores), atol=1e-9)
 
 
+# ---- steps ---------------------------------------------------------------------------------------
+
+
+def near_one(features, rank, n_outputs, seed=0, sigma=0.3):
+    rngs = [np.random.default_rng((seed, n)) for n in range(len(features.dims) + 1)]
+    factors, extras = TensorTrain(features.dims, rank, n_outputs).near_one(rngs, sigma)
+    return NetworkCores("tt", rank, 2, factors, extras, np.zeros(n_outputs), np.ones(n_outputs))
+
+
+def make_problem(loss, n_outputs, family, columns, order=None, seed=0):
+    rng = np.random.default_rng(seed)
+    n = len(columns[0])
+    signal = np.tanh(sum(np.nan_to_num(x[:, None]) for x in columns) * np.ones(n_outputs))
+    y = signal + 0.1 * rng.normal(size=(n, n_outputs))
+    if loss.code in (losses.Logistic.code, losses.Poisson.code):
+        y = (y > 0).astype(float)
+    if loss.code == losses.Softmax.code:
+        y = (signal[:, :1] > 0) * (n_outputs - 1.0)
+    rows = Rows(local.encode(family, columns), y, rng.random(n) + 0.5)
+    zero = penalties.ridge(family, 0.0)
+    degrees = [m.degrees for m in family]
+    return Problem(rows, None, loss, np.zeros(n_outputs), degrees, zero, zero, order)
+
+
+@pytest.mark.parametrize("tall", [128, 0], ids=["dense", "by slots"])
+@pytest.mark.parametrize("n_outputs", [1, 3])
+def test_gradient_of_a_batch_is_the_projection_of_the_dense_one(n_outputs, tall, monkeypatch):
+    monkeypatch.setattr(batches, "_TALL", tall)
+    family, columns = parts.mixed_table(n=12)
+    family, columns = family[1:4], columns[1:4]
+    features = local.encode(family, columns)
+    point = Point(trains.from_cores(near_one(features, 3, n_outputs)))
+    rows = np.array([3, 0, 7, 11, 2])
+    slope = np.random.default_rng(0).normal(size=(len(rows), n_outputs))
+    met = batches.Batches(features).columns(rows)
+    ahead = riemannian.sweep(met, point.left)
+    phis = [m.dense(x)[rows] for m, x in zip(family, columns)]
+    whole = np.einsum("ia,ib,ic,il->abcl", *phis, slope)
+    moves = riemannian.gradient(point, met, ahead, slope)
+    basis = tangent_basis(point)
+    expected = basis @ (basis.T @ whole.ravel())
+    np.testing.assert_allclose(dense(point, moves).ravel(), expected, atol=1e-5)
+    change = riemannian.change_of_raw(point, met, ahead, moves)
+    tensor = expected.reshape(whole.shape)
+    np.testing.assert_allclose(
+        change, np.einsum("abcl,ia,ib,ic->il", tensor, *phis), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_metric_is_the_second_moment_and_its_basis_a_root():
+    family, columns = parts.mixed_table(n=50)
+    problem = make_problem(losses.SquaredError(), 1, family, columns)
+    for k, m, x in zip(riemannian.metric(problem), family, columns):
+        phi, weight = m.dense(x), problem.weight / problem.weight.sum()
+        moment = phi.T @ (weight[:, None] * phi)
+        beside = ~np.eye(len(k), dtype=bool)
+        np.testing.assert_allclose(k[beside], moment[beside], atol=1e-5)
+        assert np.all(np.diag(k) > np.diag(moment))
+        root = riemannian.basis(k)
+        np.testing.assert_allclose(root.T @ root, k, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_outputs", [1, 3])
+def test_cores_returned_predict_what_the_point_does(n_outputs):
+    family, columns = parts.mixed_table()
+    problem = make_problem(losses.SquaredError(), n_outputs, family, columns)
+    cores = near_one(problem.local, 3, n_outputs)
+    run = RiemannianCourse(Riemannian(max_epochs=2, batch_size=8), problem, cores)
+    start = run.predict(run.point, problem.local)
+    np.testing.assert_allclose(start, contract(cores, family, columns), rtol=1e-4, atol=1e-4)
+    solution = run.run(np.random.default_rng(0))
+    raw = run.predict(run.point, problem.local)
+    found = contract(solution.cores, family, columns)
+    np.testing.assert_allclose(found, raw, rtol=1e-4, atol=1e-4)
+    assert np.max(np.abs(raw - start)) > 0.01
+
+
+def contract(cores, family, columns):
+    each = [m.dense(x) @ a for m, x, a in zip(family, columns, cores.factors)]
+    return cores.format.contract(np.stack(each, axis=1), cores.extras)
+
+
+@pytest.mark.parametrize("loss", parts.LOSSES, ids=repr)
+def test_every_loss_decreases(loss):
+    family, columns = parts.mixed_table(n=120)
+    n_outputs = 3 if loss.code == losses.Softmax.code else 1
+    problem = make_problem(loss, n_outputs, family, columns)
+    solver = Riemannian(max_epochs=30, batch_size=32)
+    cores = near_one(problem.local, 3, n_outputs, sigma=0.1)
+    solution = solver.solve(problem, cores, None, np.random.default_rng(0))
+    curve = solution.history["train_loss"]
+    assert curve[-1] < curve[0] - 0.1 * abs(curve[0])
+    assert solution.converged
+    again = solver.solve(problem, cores, None, np.random.default_rng(0))
+    for a, b in zip(solution.cores.factors, again.cores.factors):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("n_columns", [1, 2, 5])
+@pytest.mark.parametrize("rank", [1, 9])
+@pytest.mark.parametrize("batch_size", [1, 1000])
+def test_any_number_of_columns_any_rank_any_batch(n_columns, rank, batch_size):
+    family, columns = parts.mixed_table(n=20)
+    family, columns = family[:n_columns], columns[:n_columns]
+    problem = make_problem(losses.SquaredError(), 2, family, columns)
+    cores = near_one(problem.local, rank, 2, sigma=0.1)
+    solver = Riemannian(max_epochs=3, batch_size=batch_size)
+    solution = solver.solve(problem, cores, None, np.random.default_rng(0))
+    assert solution.converged
+    for ours, given in zip(solution.cores.factors, cores.factors):
+        assert ours.shape == given.shape
+
+
+def test_order_penalty_lowers_the_order_norm():
+    family, columns = parts.mixed_table(n=60)
+    emphasis = penalties.emphasis(family, 2.0)
+    norms = []
+    for alpha in (0.0, 1e-3, 1e-1):
+        order = penalties.Order(alpha, emphasis) if alpha else None
+        problem = make_problem(losses.SquaredError(), 1, family, columns, order)
+        cores = near_one(problem.local, 3, 1, sigma=0.1)
+        solution = Riemannian(max_epochs=40, batch_size=20).solve(
+            problem, cores, None, np.random.default_rng(0)
+        )
+        norms.append(solution.cores.order_norm(emphasis))
+    assert norms[0] > norms[1] > norms[2]
+
+
+def test_divergence_is_reported():
+    family, columns = parts.mixed_table()
+    problem = make_problem(losses.SquaredError(), 1, family, columns)
+    solver = Riemannian(learning_rate=1e30, max_epochs=5, schedule="constant", batch_size=8)
+    solution = solver.solve(problem, near_one(problem.local, 2, 1), None, np.random.default_rng(0))
+    assert not solution.converged
+    assert "learning_rate" in solution.message
+
+
+def test_what_the_solver_refuses():
+    family, columns = parts.mixed_table()
+    problem = make_problem(losses.SquaredError(), 1, family, columns)
+    cores, rng = near_one(problem.local, 2, 1), np.random.default_rng(0)
+    with pytest.raises(ValueError, match="device='cpu' only, got 'cuda'"):
+        Riemannian(device="cuda").solve(problem, cores, None, rng)
+    with pytest.raises(ValueError, match="got format='cp'"):
+        Riemannian().solve(problem, parts.random_cores(problem.local.dims, 2, 1), None, rng)
+    fixed = replace(problem, fixed=penalties.ridge(family, 0.1))
+    with pytest.raises(ValueError, match="no penalty on single cores"):
+        Riemannian().solve(fixed, cores, None, rng)
+
+
 # ---- through the estimators ---------------------------------------------------------------------
 
 
@@ -126,7 +311,7 @@ def problem(n=400, seed=0):
 
 @pytest.mark.parametrize("order_alpha", [0.0, 1e-4])
 def test_descent_learns_products_of_columns(order_alpha):
-    from polyadic import TNRegressor, maps
+    from polyadic import TNRegressor
 
     X, y = problem()
     params = {"rank": 3, "maps": maps.Polynomial(2), "max_epochs": 40, "order_alpha": order_alpha}

@@ -13,7 +13,9 @@ size of a step is about the size of the change it makes to f. It is carried out 
 in every column: phi_n becomes F_n^-T phi_n and core n becomes F_n core_n, with F_n' F_n = K_n.
 
 *Step.* The learning rate is a share of the step to the minimum along the gradient, by the curvature
-that the loss has there. Slope and curvature are running averages over the batches.
+that the loss has there. Slope and curvature are running averages over the batches. Down the order
+penalty goes a step of its own, as long, but no farther than to the minimum along its gradient: its
+curvature grows as beta^(2N), and one length that is right for both would be next to nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from polyadic.formats import trains
 from polyadic.formats.network import NetworkCores
@@ -37,6 +40,7 @@ _DAMPING = 0.2  # of the metric, as a share of an element's mean square where it
 _SMOOTHING = 30.0  # of the metric, times the penalties that go with the noise
 _FLOOR = 1e-8  # smallest eigenvalue of a metric, its diagonal being one
 _MEMORY = 0.98  # weight of the past in the running averages of slope and curvature
+_TINY = 1e-300
 _PROBE = 0.1  # change of predictions over which the curvature of the loss is measured
 
 
@@ -52,11 +56,12 @@ class Riemannian(Schedule):
     Parameters
     ----------
     learning_rate : float
-        Share of the way to the minimum along the gradient, 0 to 1.
+        Share of the way to the minimum along the gradient, 0 to 1. Not to be compared with that of
+        other solvers.
     device : "cpu"
     """
 
-    learning_rate: float = 0.5
+    learning_rate: float = 0.2
     device: str = "cpu"
 
     def solve(
@@ -71,7 +76,9 @@ class Riemannian(Schedule):
     ) -> Solution:
         """Minimise the problem's objective, starting from `cores`."""
         check(self.device, problem, cores)
-        return RiemannianCourse(self, problem, cores).run(rng, report, resumed)
+        # Matrices are small: threads would cost more than they save.
+        with threadpool_limits(1, user_api="blas"):
+            return RiemannianCourse(self, problem, cores).run(rng, report, resumed)
 
 
 def check(device: str, problem: Problem, cores: NetworkCores) -> None:
@@ -124,14 +131,15 @@ class RiemannianCourse(Course):
         ahead = sweep(columns, self.point.left)
         raw = ahead[-1] @ self.point.left[-1][:, :, 0] + self.problem.intercept
         value, slope = self._loss(rows, raw)
-        moves, change = gradient(self.point, columns, ahead, slope)
+        moves = gradient(self.point, columns, ahead, slope)
+        change = change_of_raw(self.point, columns, ahead, moves)
+        length = rate * self._full_step(rows, raw, slope, change, trains.squared_norm(moves))
+        moves = [-length * move for move in moves]
         if self.penalty is not None:
-            moves, change = self._penalised(moves, columns, ahead)
-        size = trains.squared_norm(moves)
-        if not np.isfinite(size) or size == 0:
-            return value if size == 0 else np.nan
-        length = rate * self._full_step(rows, raw, slope, moves, change, size)
-        self.point = self.point.retract([-length * move for move in moves])
+            moves = self._penalised(moves, length)
+        if not np.isfinite(trains.squared_norm(moves)):
+            return np.nan
+        self.point = self.point.retract(moves)
         return value
 
     def _loss(self, rows: np.ndarray, raw: np.ndarray) -> tuple[float, np.ndarray]:
@@ -140,35 +148,34 @@ class RiemannianCourse(Course):
         value = weighted_losses(loss.code, loss.shape, self.y, self.row_weight, rows, 0, raw, slope)
         return value, slope / len(rows)
 
-    def _penalised(
-        self, moves: Train, columns: list[Column], ahead: list[np.ndarray]
-    ) -> tuple[Train, np.ndarray]:
-        """Add the gradient of alpha <B*W, B*W>, that is 2 alpha B*B*W, to the moves."""
-        assert self.penalty is not None
-        assert self.problem.order is not None
-        extra = self.point.project(in_basis(self.point.left, self.penalty))
-        alpha = self.problem.order.alpha
-        moves = [move + 2 * alpha * more for move, more in zip(moves, extra)]
-        return moves, change_of_raw(self.point, columns, ahead, moves)
+    def _full_step(self, rows, raw, slope, change, size) -> float:
+        """Return the step to the minimum along the gradient.
 
-    def _full_step(self, rows, raw, slope, moves, change, size) -> float:
-        """Return the step to the minimum along the moves, which change raw by `change` : (b, L)."""
+        `size` is its squared norm and `change` : (b, L) what it adds to raw.
+        """
         spread = float(np.sqrt(np.mean(change**2)))
         if spread == 0:
             return 0.0
         probe = _PROBE / spread
         beyond = self._loss(rows, raw - probe * change)[1]
         curvature = float(np.vdot(slope - beyond, change)) / probe
-        if self.penalty is not None and self.problem.order is not None:
-            turned = self.point.project(in_basis(self.point.tangent(moves), self.penalty))
-            dots = sum(np.vdot(a, b) for a, b in zip(turned, moves))
-            curvature += 2 * self.problem.order.alpha * float(dots)
         pace = max(1.0 - _MEMORY, 1.0 / (1 + self.n_steps))
         self.n_steps += 1
         self.slope += pace * (size - self.slope)
         self.curvature += pace * (curvature - self.curvature)
         # A loss that is nearly straight has its minimum far away: predictions move by one at most.
-        return min(self.slope / max(self.curvature, 1e-300), 1.0 / spread)
+        return min(self.slope / max(self.curvature, _TINY), 1.0 / spread)
+
+    def _penalised(self, moves: Train, length: float) -> Train:
+        """Add a step down alpha <B*W, B*W>, whose gradient is 2 alpha B*B*W."""
+        assert self.penalty is not None
+        assert self.problem.order is not None
+        double = 2 * self.problem.order.alpha
+        half = self.point.project(in_basis(self.point.left, self.penalty))
+        turned = self.point.project(in_basis(self.point.tangent(half), self.penalty))
+        bend = float(sum(np.vdot(a, b) for a, b in zip(turned, half)))
+        own = min(double * length, trains.squared_norm(half) / max(bend, _TINY))
+        return [move - own * more for move, more in zip(moves, half)]
 
     def averaged(self, out: Point | None) -> Point:
         """Return the point: a step makes a new one, and changes none."""
@@ -200,8 +207,8 @@ def sweep(columns: list[Column], train: Train) -> list[np.ndarray]:
 
 def gradient(
     point: Point, columns: list[Column], ahead: list[np.ndarray], slope: np.ndarray
-) -> tuple[Train, np.ndarray]:
-    """Return the moves of the projection of sum_i Phi(x_i) x slope_i, and the change they make.
+) -> Train:
+    """Return the moves of the projection of sum_i Phi(x_i) x slope_i.
 
     Move n is, before the gauge, sum_i ahead_i phi_n(x_i) behind_i, where ahead_i is what the row's
     first n - 1 factors make of the left cores, and behind_i the others of the right ones. The slope
@@ -212,12 +219,6 @@ def gradient(
     ahead : list of (b, r_n)
         What `sweep` makes of `point.left`.
     slope : (b, L)
-
-    Returns
-    -------
-    moves : Train
-    change : (b, L)
-        Contraction of the rows with the tangent vector.
     """
     factors = [*columns, DenseColumn(slope)]
     behind, moves = np.ones((len(slope), 1)), []
@@ -226,8 +227,7 @@ def gradient(
         moves.append(factors[n].spread(ahead[n], behind, core.shape[1]))
         if n > 0:
             behind = np.einsum("rbq,bq->br", factors[n].meet(core), behind)
-    moves = point.gauged(moves[::-1])
-    return moves, change_of_raw(point, columns, ahead, moves)
+    return point.gauged(moves[::-1])
 
 
 def change_of_raw(
@@ -256,8 +256,7 @@ def metric(problem: Problem) -> list[np.ndarray]:
 
     To the second moment are added a share of each element's mean square over the rows where it is
     not zero, which makes steps on rare categories small, and the penalties that go with the noise,
-    which makes them smooth. An order penalty adds alpha^(1/N) b^2: the product over the columns is
-    then at least the curvature of the penalty, which would else be far too steep for any step.
+    which make them smooth.
     """
     batches, n_rows = Batches(problem.local), len(problem.local)
     weight = problem.weight / problem.weight.sum()
@@ -268,14 +267,11 @@ def metric(problem: Problem) -> list[np.ndarray]:
         for n, column in enumerate(batches.columns(rows)):
             moment, share = column.moment(weight[rows], len(present[n]))
             moments[n], present[n] = moments[n] + moment, present[n] + share
-    order = problem.order
     for n, (k, share) in enumerate(zip(moments, present)):
         own = k if k.ndim == 1 else np.diag(k)
         typical = np.where(own > 0, own / np.where(share > 0, share, 1.0), 1.0)
         band = _SMOOTHING * problem.scaled.bands[n]
         extra = _DAMPING * typical
-        if order is not None:
-            extra = extra + order.alpha ** (1 / len(moments)) * order.emphasis[n] ** 2
         moments[n] = k + extra + band[:, 2] if k.ndim == 1 else k + np.diag(extra) + _full(band)
     return moments
 
