@@ -1,14 +1,16 @@
 """Riemannian descent on Tensor Trains (Exponential Machines) beside Adam, from the same start.
 
-MovieLens 100K as in the paper: 26 categorical columns, squared error on labels -1 and +1; the epoch
-is chosen on a tenth of the training rows, and the AUC is on untouched test rows. The synthetic task
-of the paper: seven columns, validation MSE at the end of the schedule.
+MovieLens 100K as in the paper: 26 categorical columns, squared error on labels -1 and +1; AUC on
+the untouched test rows. The synthetic task of the paper: seven columns, test MSE. The epoch is
+chosen on a tenth of the training rows in either case. Adam has the default L2 penalty on the cores,
+which there is none of on the manifold; the order penalty, where given, is the same for both.
 """
 
 from __future__ import annotations
 
 import argparse
 import warnings
+from typing import Any
 
 import numpy as np
 from common import machine, print_table, print_title, seconds
@@ -16,9 +18,18 @@ from sklearn.metrics import roc_auc_score
 
 from polyadic import TNClassifier, TNRegressor
 from polyadic.datasets import fetch_movielens100k, load_synthetic
-from polyadic.maps import Polynomial
+from polyadic.maps import Hat, Polynomial
 
-SOLVERS = {"Adam": {"learning_rate": 0.005}, "riemannian": {"learning_rate": 0.2}}
+RATES = {"Adam": 0.005, "riemannian": 0.2}  # the latter is a share of a full step
+ORDERS = (0.0, 1e-3)
+BETA = 2.0
+
+
+def fit(model: Any, X: Any, y: np.ndarray) -> list[str]:
+    """Fit; return how many epochs were good for something, and the seconds in all."""
+    time = seconds(lambda: model.fit(X, y))
+    best = int(np.argmin(model.history_[0]["validation_loss"])) + 1
+    return [str(best), f"{time:.1f}"]
 
 
 def movielens(epochs: int) -> None:
@@ -26,41 +37,45 @@ def movielens(epochs: int) -> None:
     split = fetch_movielens100k(split="paper")
     print_title(f"MovieLens 100K, TT of rank 5, {epochs} epochs, batch 256: test AUC")
     lines = []
-    for solver, own in SOLVERS.items():
-        model = TNClassifier(
-            rank=5,
-            loss="squared_error",
-            solver=solver,
-            max_epochs=epochs,
-            batch_size=256,
-            random_state=0,
-            **own,
-        )
-        time = seconds(lambda model=model: model.fit(split.X_train, split.y_train))
-        auc = roc_auc_score(split.y_test, model.decision_function(split.X_test))
-        lines.append([solver, f"{auc:.4f}", f"{time:.1f}"])
-    print_table(["solver", "AUC", "fit s"], lines)
+    for alpha in ORDERS:
+        for solver, rate in RATES.items():
+            model = TNClassifier(
+                rank=5,
+                loss="squared_error",
+                solver=solver,
+                order_alpha=alpha,
+                order_beta=BETA,
+                max_epochs=epochs,
+                batch_size=256,
+                learning_rate=rate,
+                random_state=0,
+            )
+            times = fit(model, split.X_train, split.y_train)
+            auc = roc_auc_score(split.y_test, model.decision_function(split.X_test))
+            lines.append([solver, f"{alpha:g}", f"{auc:.4f}", *times])
+    print_table(["solver", "order penalty", "AUC", "best epoch", "fit s"], lines)
 
 
 def synthetic(epochs: int) -> None:
-    """Print validation MSE and time of either solver."""
+    """Print test MSE and time of either solver."""
     split = load_synthetic(split="paper")
-    print_title(f"Synthetic, polynomial map d=3, TT of rank 5, {epochs} epochs: validation MSE")
+    print_title(f"Synthetic, TT of rank 5, {epochs} epochs, batch 128: test MSE")
     lines = []
-    for solver, own in SOLVERS.items():
-        model = TNRegressor(
-            maps=Polynomial(3),
-            rank=5,
-            solver=solver,
-            max_epochs=epochs,
-            batch_size=128,
-            random_state=0,
-            **own,
-        )
-        time = seconds(lambda model=model: model.fit(split.X_train, split.y_train))
-        mse = np.mean((model.predict(split.X_val) - split.y_val) ** 2)
-        lines.append([solver, f"{mse:.4f}", f"{time:.1f}"])
-    print_table(["solver", "val MSE", "fit s"], lines)
+    for family in (Polynomial(3), Hat()):
+        for solver, rate in RATES.items():
+            model = TNRegressor(
+                maps=family,
+                rank=5,
+                solver=solver,
+                max_epochs=epochs,
+                batch_size=128,
+                learning_rate=rate,
+                random_state=0,
+            )
+            times = fit(model, split.X_train, split.y_train)
+            mse = np.mean((model.predict(split.X_test) - split.y_test) ** 2)
+            lines.append([solver, type(family).__name__, f"{mse:.4f}", *times])
+    print_table(["solver", "map", "MSE", "best epoch", "fit s"], lines)
 
 
 def main() -> None:
