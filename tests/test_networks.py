@@ -13,7 +13,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from test_estimators import labels, table
 
-from polyadic import CPClassifier, CPRegressor, TNClassifier, TNRegressor, formats, inits, maps
+from polyadic import (
+    CPClassifier,
+    CPRegressor,
+    TNClassifier,
+    TNRegressor,
+    formats,
+    inits,
+    maps,
+    settings,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -329,15 +338,21 @@ def test_order_penalty_shrinks_high_orders(name):
     assert held[1] > 0.6 * plain[1]
 
 
-@pytest.mark.parametrize("name", ["tt", "fm"])
-def test_l2_shrinks(name):
+@pytest.mark.parametrize("name", sorted(formats.FORMATS))
+def test_l2_shrinks_predictions_and_every_array(name):
     X, y = product_table()
     family = "auto" if name in RAW else "polynomial"
-    sizes = [
-        np.std(TNRegressor(name, maps=family, l2=l2, **SMALL).fit(X, y).predict(X))
-        for l2 in (0.0, 0.5)
-    ]
-    assert sizes[1] < 0.8 * sizes[0]
+    plain, held = (TNRegressor(name, maps=family, l2=l2, **SMALL).fit(X, y) for l2 in (0.0, 0.5))
+    assert np.std(held.predict(X)) < 0.9 * np.std(plain.predict(X))
+    for extra, shrunk in zip(plain.extras_, held.extras_):
+        assert np.linalg.norm(shrunk) < 0.9 * np.linalg.norm(extra)
+
+
+def test_a_core_tensor_too_large_to_train_is_refused(monkeypatch):
+    X, y = product_table()
+    monkeypatch.setattr(settings, "physical_memory", lambda: 1e5)
+    with pytest.raises(MemoryError, match="GB to train"):
+        TNRegressor("tucker", maps="polynomial", rank=30).fit(X, y)
 
 
 @pytest.mark.parametrize("name", RAW)

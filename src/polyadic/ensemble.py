@@ -199,6 +199,7 @@ def build_problem(
         scaled,
         order,
         recipe.separate,
+        extras_l2=recipe.l2 or 0.0,
     )
 
 

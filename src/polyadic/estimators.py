@@ -188,7 +188,14 @@ class TNRegressor(Regression, TNEstimator):
     order : int, default=2
         Highest order of interaction, for "fm" and "pn".
     solver : str, default="Adam"
-        The name of an optimiser in `torch.optim`, or "riemannian" for format="tt".
+        The name of an optimiser in `torch.optim`, or "riemannian" for format="tt": Exponential
+        Machines, which have no use for `average` and refuse numbers above 0 for `l2` and
+        `smoothness`, since cores are not unique on the manifold.
+    l2 : float or "auto"
+        A number acts on all arrays of the network, "auto" on the cores of the columns.
+    learning_rate : float or "auto"
+        "auto" is 0.005, less for more than ten columns. With "riemannian" it is a share of the step
+        to the minimum along the gradient, and "auto" is 0.2.
     device : str, default="cpu"
 
     All other parameters are those of `CPRegressor`.

@@ -18,6 +18,8 @@ from polyadic.solvers.adam import Adam, AdamState
 from polyadic.solvers.base import Solver
 from polyadic.tabular import TableEstimator
 
+_PEAK_RATE = 0.015  # learning_rate="auto", for a narrow table
+
 
 @dataclass
 class _Passes:
@@ -97,7 +99,7 @@ class CPEstimator(TableEstimator):
         self.verbose = verbose
 
     def _solver(self, table: Table, **changes) -> Solver:
-        plan = self._schedule(table) | changes
+        plan = self._schedule(table, _PEAK_RATE) | changes
         if self.engine == "fused":
             return Adam(**plan)
         from polyadic.solvers.torch_optim import TorchOptim

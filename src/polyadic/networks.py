@@ -18,6 +18,10 @@ from polyadic.maps.base import FeatureMap
 from polyadic.solvers.base import Problem, Solver
 from polyadic.tabular import TableEstimator
 
+# learning_rate="auto", for a narrow table. Products of matrices answer to a step more strongly than
+# products of numbers, and chains of 784 of them collapse at 0.015.
+_PEAK_RATE = 0.005
+
 
 def require_torch() -> None:
     """Say what to install where PyTorch is missing."""
@@ -126,13 +130,15 @@ class TNEstimator(TableEstimator):
         return [raw[column.kind].clone() for column in self.columns_.columns]
 
     def _solver(self, table: Table) -> Solver:
-        plan = self._schedule(table)
         if self.solver == "riemannian":
-            from polyadic.solvers.riemannian import Riemannian
+            from polyadic.solvers.riemannian import PEAK_RATE, Riemannian
+
+            plan = self._schedule(table, PEAK_RATE)
 
             return Riemannian(**plan, device=self.device)
         from polyadic.solvers.torch_optim import TorchOptim
 
+        plan = self._schedule(table, _PEAK_RATE)
         return TorchOptim(**plan, optimiser=self.solver, device=self.device)
 
     def _check_format(self, maps: list[FeatureMap], n_rows: int) -> None:
@@ -144,7 +150,8 @@ class TNEstimator(TableEstimator):
                 f"format={self.format!r} has no weight tensor to put an order penalty on: "
                 f"set order_alpha=0, got {self.order_alpha!r}."
             )
-        settings.check_memory(maps, form.width, 0.0, n_rows)
+        n_extra = form.n_parameters() - sum(dims) * form.width
+        settings.check_memory(maps, form.width, 0.0, n_rows, n_extra=n_extra)
 
     def _train(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
         maps = self._fit_maps(table)

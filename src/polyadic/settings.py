@@ -159,17 +159,19 @@ def check_memory(
     n_rows: int = 0,
     n_members: int = 1,
     n_jobs: int = 1,
+    n_extra: int = 0,
 ) -> None:
     """Refuse, before allocating, a model that would not fit into memory.
 
-    Members in training count with their slots and parameters, trained ones with their cores.
+    Members in training count with their slots and parameters, trained ones with their cores;
+    n_extra parameters belong to no column.
     """
     width = padded(rank)
     elements = sum(m.dim for m in maps)
     at_once = min(n_members, n_jobs)
     needed = at_once * 4.0 * _COPIES * elements * width + 8.0 * n_members * elements * rank
     slots = sum(m.dim if m.all_slots else min(m.dim, 4) for m in maps)
-    needed += at_once * 8.0 * n_rows * slots
+    needed += at_once * (8.0 * n_rows * slots + 4.0 * _COPIES * n_extra)
     if order_alpha > 0:
         needed += 4.0 * (2 * len(maps) + 2) * width**2
     available = physical_memory()

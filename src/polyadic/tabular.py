@@ -30,7 +30,6 @@ class TableEstimator(BaseEstimator):
     """Read tables and targets, fit maps, predict. A subclass says what is trained, and how."""
 
     _scales_target: ClassVar[bool] = True
-    _peak_rate: ClassVar[float] = 0.015  # learning_rate="auto", for a narrow table
     _solvers: ClassVar[Callable[[], list[str]]]
     columns_: Columns
     maps_: list[FeatureMap]
@@ -182,9 +181,9 @@ class TableEstimator(BaseEstimator):
         pairs = zip(self._choose_maps(), table.columns)
         return [m.fit(x, target, table.weight) for m, x in pairs]
 
-    def _schedule(self, table: Table) -> dict[str, Any]:
+    def _schedule(self, table: Table, peak_rate: float) -> dict[str, Any]:
         """Return the solver's settings, "auto" resolved by the table's size."""
-        steps = settings.resolve_steps(self, len(table), len(table.columns), self._peak_rate)
+        steps = settings.resolve_steps(self, len(table), len(table.columns), peak_rate)
         same = ("average", "n_iter_no_change", "schedule")
         return {name: getattr(self, name) for name in same} | steps
 

@@ -86,15 +86,18 @@ class Features:
 
     @staticmethod
     def _dense(local, columns, device, dtype):
-        """Return phi : (N', n, d) padded with zeros, and the table rows of its elements."""
+        """Return phi : (n, N', d) padded with zeros, and the table rows of its elements.
+
+        All of a row lies together, which makes taking rows out a copy of whole blocks.
+        """
         layout = local.layout
         if len(columns) == 0:
             return None, None
         widths = np.diff(layout.slots)[columns]
-        phi = np.zeros((len(columns), len(local), max(widths.max(), 1)), np.float32)
+        phi = np.zeros((len(local), len(columns), max(widths.max(), 1)), np.float32)
         rows = np.zeros((len(columns), phi.shape[2]), np.int64)  # padding points to a guard row
         for k, (n, width) in enumerate(zip(columns, widths)):
-            phi[k, :, :width] = local.value[:, layout.slots[n] : layout.slots[n + 1]]
+            phi[:, k, :width] = local.value[:, layout.slots[n] : layout.slots[n + 1]]
             rows[k, :width] = layout.first[n] + int(layout.constant[n]) + np.arange(width)
         at = torch.as_tensor(rows, device=device)
         return torch.as_tensor(phi, dtype=dtype, device=device), at
@@ -119,7 +122,9 @@ class Features:
         found = []
         if self.phi is not None:
             cores = functional.embedding(self.phi_rows, table)  # (N', d, K)
-            found.append(torch.bmm(self.phi[:, rows], cores).transpose(0, 1))
+            phi = self.phi.index_select(0, rows)  # (n, N', d)
+            # Rows last in memory: whatever follows runs along them.
+            found.append(torch.bmm(cores.transpose(1, 2), phi.permute(1, 2, 0)).permute(2, 0, 1))
         if self.index is not None:
             met = functional.embedding(self.index[rows], table)  # (n, N'', s, K)
             found.append((met * self.value[rows].unsqueeze(-1)).sum(2))

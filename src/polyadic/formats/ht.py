@@ -42,17 +42,15 @@ class HierarchicalTucker(Format):
 
     def contract(self, parts: Array, extras: Sequence[Array]) -> Array:
         """Join neighbours, v <- sum_ab B[a, b] left_a right_b, up to the root."""
-        nodes = parts.swapaxes(0, 1)  # (nodes, n, k)
+        nodes = parts.swapaxes(0, 1).swapaxes(1, 2)  # (nodes, k, n): rows last, the long loop
         for transfer in extras[:-1]:
             even = 2 * len(transfer)
             left, right = nodes[0:even:2], nodes[1:even:2]
-            outer = (left[..., :, None] * right[..., None, :]).reshape(
-                len(transfer), nodes.shape[1], -1
-            )
-            joined = outer @ transfer
+            outer = (left[:, :, None] * right[:, None]).reshape(len(transfer), -1, nodes.shape[2])
+            joined = transfer.swapaxes(1, 2) @ outer
             rest = nodes[even:]
             nodes = joined if len(rest) == 0 else _stack(joined, rest)
-        return nodes[0] @ extras[-1]
+        return nodes[0].T @ extras[-1]
 
     def order_norm(self, cores: Sequence[Array], extras: Sequence[Array]) -> tuple[Array, Array]:
         """Carry Gram matrices from the leaves to the root."""

@@ -40,6 +40,7 @@ class Problem:
     order: Order | None = None
     separate: bool = False  # L tensors of their own, or one with L outputs
     weight_unit: float = 0.0  # the weight of one row; 0 stands for the rows' mean
+    extras_l2: float = 0.0  # on the arrays of a network that belong to no column
 
     def unit_weights(self) -> np.ndarray:
         """Return the weights of the training rows in units of one row, (n,)."""

@@ -35,6 +35,8 @@ from polyadic.solvers.base import Problem, Report, Solution
 from polyadic.solvers.batches import Batches, Column, DenseColumn
 from polyadic.solvers.course import Course, Schedule
 
+PEAK_RATE = 0.2  # learning_rate="auto", for a narrow table
+
 _CHUNK = 4096  # rows at a time where there is no batch
 _DAMPING = 0.2  # of the metric, as a share of an element's mean square where it is not zero
 _SMOOTHING = 30.0  # of the metric, times the penalties that go with the noise
@@ -61,7 +63,7 @@ class Riemannian(Schedule):
     device : "cpu"
     """
 
-    learning_rate: float = 0.2
+    learning_rate: float = PEAK_RATE
     device: str = "cpu"
 
     def solve(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from polyadic import torch_engine as engine  # says what to install where torch is missing
+from polyadic.formats.cp import CPCores
 from polyadic.local import LocalFeatures
 from polyadic.solvers.base import Problem, Report, Solution
 from polyadic.solvers.course import Course, Schedule, stack
@@ -73,6 +74,8 @@ class TorchCourse(Course):
         self.bands = [self._tensor(stack(p.bands)) for p in (problem.fixed, problem.scaled)]
         both = sum(np.abs(stack(p.bands)) for p in (problem.fixed, problem.scaled))
         self.diagonals = np.flatnonzero(np.any(both != 0, axis=0)).tolist()
+        # Output weights of CP are free of it, as on the fused engine.
+        self.extras_l2 = 0.0 if isinstance(cores, CPCores) else problem.extras_l2
         if problem.order is not None:
             self.emphasis = self._tensor(stack(problem.order.emphasis)[:, None])
 
@@ -112,6 +115,9 @@ class TorchCourse(Course):
             met.append(loss.detach())
             if self.diagonals:
                 loss = loss + engine.band_penalty(self.network.table, band, self.diagonals)
+            if self.extras_l2 > 0:
+                squares = [(e * e).sum() for e in self.network.extras]
+                loss = loss + self.extras_l2 * sum(squares)
             if problem.order is not None:
                 loss = loss + problem.order.alpha * self.network.order_penalty(self.emphasis)
             loss.backward()
