@@ -1,8 +1,8 @@
 """MNIST digits, 784 columns, in CP, TT and TR: pixels in their order, and permuted.
 
 4,000 rows to train on and 1,000 to test, of the 5,000 of `fetch_mnist5k`, shuffled. A product over
-784 columns must neither overflow nor vanish, from any init. CP must not care about the order of the
-columns: noise belongs to a column and not to its place, so both fits agree up to float rounding.
+784 columns must neither overflow nor vanish, from either start. CP must not care about the order of
+the columns: noise belongs to a column and not to its place, so both fits agree up to rounding.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def main() -> None:
         for format, build in LINEAR.items():
             found[f"{format}, linear"] = compare(f"{format} of rank {build().rank}", build, X, y)
     finite = all(run.finite for runs in found.values() for run in runs)
-    print(f"No overflow and no underflow, from any init: {verdict(finite)}")
+    print(f"No overflow and no underflow, from either start: {verdict(finite)}")
     for name, runs in found.items():
         if name.startswith("cp"):
             gap = abs(runs[0].accuracy - runs[1].accuracy)

@@ -455,3 +455,35 @@ def test_without_torch_the_extra_is_named_and_nothing_else_breaks():
         assert "pip install 'polyadic[torch]'" in message
     assert shape == "(60,)"
     assert name == "TensorTrain"
+
+
+# ---- what a review found ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", [{"format": "tr"}, {"rank": 6}, {"order": 3}])
+def test_warm_start_refuses_another_network(change):
+    X, y = product_table(60)
+    model = TNRegressor("tt", maps="polynomial", warm_start=True, **SMALL | {"max_epochs": 1})
+    before = model.fit(X, y).predict(X)
+    with pytest.raises(ValueError, match="warm_start=True goes on from a fitted model"):
+        model.set_params(**change).fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), before)
+
+
+def test_an_init_that_knows_no_networks_is_refused():
+    class Half:
+        def start(self, problem, rank, rngs):
+            raise AssertionError
+
+    X, y = product_table(60)
+    with pytest.raises(ValueError, match="has no method `network`"):
+        TNRegressor("tt", init=Half()).fit(X, y)
+
+
+def test_memory_of_the_order_penalty_counts(monkeypatch):
+    X, y = product_table(60)
+    monkeypatch.setattr(settings, "physical_memory", lambda: 3e6)
+    params = {"maps": "polynomial", "rank": 12, "max_epochs": 0}
+    TNRegressor("tr", **params).fit(X, y)
+    with pytest.raises(MemoryError, match="GB to train"):
+        TNRegressor("tr", order_alpha=0.1, **params).fit(X, y)

@@ -152,3 +152,32 @@ def test_the_example_trains_in_a_loop_of_ten_lines():
     assert len(loop) <= 10
     run = subprocess.run([sys.executable, EXAMPLE, "6"], capture_output=True, text=True, check=True)
     assert float(run.stdout.split(":")[1]) < 0.05
+
+
+@pytest.mark.parametrize("name", sorted(formats.FORMATS))
+def test_no_rows_give_no_outputs(name):
+    network = TensorNetwork(name, [3] * 4, 2, n_outputs=2)
+    assert network(torch.rand(0, 4, 3)).shape == (0, 2)
+
+
+@pytest.mark.parametrize("name", sorted(formats.FORMATS))
+def test_inputs_of_another_shape_are_refused(name):
+    network = TensorNetwork(name, [3] * 4, 2)
+    with pytest.raises(ValueError, match=r"phi must be \(n, 4, 3\), got \(5, 1, 3\)"):
+        network(torch.rand(5, 1, 3))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rank": 0}, "rank must be a whole number of at least 1, got 0"),
+        ({"rank": 2.7}, "rank must be a whole number"),
+        ({"n_outputs": 0}, "n_outputs must be a whole number"),
+        ({"order": 0}, "order must be a whole number"),
+        ({"dims": []}, "dims must have one number a column"),
+        ({"dims": [3, 0]}, "dims must be a whole number"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        TensorNetwork(**{"format": "pn", "dims": [3, 3], "rank": 2} | change)

@@ -134,6 +134,8 @@ class TNEstimator(TableEstimator):
             from polyadic.solvers.riemannian import PEAK_RATE, Riemannian
 
             plan = self._schedule(table, PEAK_RATE)
+            if self.learning_rate == "auto":
+                plan["learning_rate"] = PEAK_RATE  # a share of a step, whatever the width
 
             return Riemannian(**plan, device=self.device)
         from polyadic.solvers.torch_optim import TorchOptim
@@ -151,14 +153,18 @@ class TNEstimator(TableEstimator):
                 f"set order_alpha=0, got {self.order_alpha!r}."
             )
         n_extra = form.n_parameters() - sum(dims) * form.width
+        if self.order_alpha > 0:
+            n_extra += form.numbers_per_penalty()
         settings.check_memory(maps, form.width, 0.0, n_rows, n_extra=n_extra)
 
     def _train(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
         maps = self._fit_maps(table)
         self._check_format(maps, len(table))
         recipe = self._recipe(table, self._solver(table))
-        init = NetworkInit(inits.resolve(self.init), self.format, self.order)
-        recipe = replace(recipe, init=init)
+        init = inits.resolve(self.init)
+        if not hasattr(init, "network"):
+            raise ValueError(f"init={init!r} has no method `network`, which networks start from.")
+        recipe = replace(recipe, init=NetworkInit(init, self.format, self.order))
         return self._with_progress(
             recipe.solver.max_epochs,
             lambda report: train_members(recipe, maps, table, held_out, 1, seed, 1, report),
@@ -166,6 +172,13 @@ class TNEstimator(TableEstimator):
 
     def _continue(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
         cores = self._unscaled()
+        fitted = (cores.name, cores.rank, cores.order)
+        if fitted != (self.format, self.rank, self.order):
+            raise ValueError(
+                "warm_start=True goes on from a fitted model of format, rank and order "
+                f"{fitted}, but these are now {(self.format, self.rank, self.order)}. "
+                "Set them back, or set warm_start=False."
+            )
         recipe = replace(self._recipe(table, self._solver(table)), intercept=cores.intercept)
         return self._with_progress(
             recipe.solver.max_epochs,

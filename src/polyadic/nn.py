@@ -68,5 +68,8 @@ class TensorNetwork(torch.nn.Module):
 
     def forward(self, phi: torch.Tensor) -> torch.Tensor:
         """Contract phi : (n, N, d) with the network."""
+        if phi.ndim != 3 or phi.shape[1:] != self.cores.shape[:2]:
+            n_columns, dim = self.cores.shape[:2]
+            raise ValueError(f"phi must be (n, {n_columns}, {dim}), got {tuple(phi.shape)}.")
         parts = torch.einsum("nid,idk->nik", phi, self.cores)
         return self.network.contract(parts, list(self.extras))

@@ -177,8 +177,8 @@ def check_memory(
     available = physical_memory()
     if needed > _MEMORY_SHARE * available:
         raise MemoryError(
-            f"A rank of {rank} over {elements:,} basis elements and {n_rows:,} rows would need "
-            "about "
+            f"{rank} numbers for each of {elements:,} basis elements and {n_rows:,} rows would "
+            "need about "
             f"{needed / 1e9:,.1f} GB to train; this machine has {available / 1e9:,.1f} GB. "
             "Lower rank, give maps fewer knots, or fold rare categories with OneHot(min_count=...)."
         )

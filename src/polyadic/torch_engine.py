@@ -214,7 +214,8 @@ def predict(
 def in_chunks(network: Network, local: LocalFeatures, device: torch.device) -> Iterator[Features]:
     """Bring the rows to the device, so many at a time that their parts fit into memory."""
     widest = int(np.diff(local.layout.slots).max())
-    chunk = _NUMBERS // (len(local.dims) * network.table.shape[1] * max(1, widest))
+    per_row = len(local.dims) * network.table.shape[1] * max(1, widest)
+    chunk = _NUMBERS // max(per_row, network.format.numbers_per_row())
     chunk = min(_CHUNK, max(64, chunk))
     for start in range(0, len(local), chunk):
         part = local.take(np.arange(start, min(start + chunk, len(local))))

@@ -10,6 +10,7 @@ with operators that NumPy arrays and torch tensors share.
 from __future__ import annotations
 
 import math
+import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -38,21 +39,26 @@ class Format(ABC):
     is_network: ClassVar[bool] = True  # whether f(x) is <W, Phi(x)> with a W to penalise
     by_order: ClassVar[bool] = False  # whether `order` means anything
     constants: ClassVar[bool] = True  # whether implied constant elements take part
+    extras_name: ClassVar[str] = "extra arrays"
 
     def __init__(self, dims: Sequence[int], rank: int, n_outputs: int = 1, order: int = 2):
-        self.dims = [int(d) for d in dims]
-        self.rank, self.n_outputs, self.order = int(rank), int(n_outputs), int(order)
+        self.dims = [_positive("dims", d) for d in dims]
+        if not self.dims:
+            raise ValueError("dims must have one number a column, got none.")
+        self.rank, self.order = _positive("rank", rank), _positive("order", order)
+        self.n_outputs = _positive("n_outputs", n_outputs)
         size = 4 * sum(math.prod(shape) for shape in self.extra_shapes())
         if size > _BUDGET:
             raise MemoryError(self._too_large(size))
 
     def _too_large(self, size: int) -> str:
+        others = [name for name in ("cp", "tt", "tr", "ht") if name != self.name]
         # The size of a core tensor over hundreds of columns is beyond any float.
         gigabytes = f"{size / 1e9:,.3g}" if size < 10**300 else f"1e+{math.log10(size) - 9:.0f}"
         return (
             f"format={self.name!r} with rank {self.rank} over {self.n_columns} columns would need "
-            f"{gigabytes} GB for its core tensor, more than the {_BUDGET / 1e9:g} GB "
-            "allowed. Lower rank, or choose another format: cp, tt, tr, ht."
+            f"{gigabytes} GB for its {self.extras_name}, more than the {_BUDGET / 1e9:g} GB "
+            f"allowed. Lower rank, or choose another format: {', '.join(others)}."
         )
 
     @property
@@ -68,6 +74,14 @@ class Format(ABC):
     def extra_shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the arrays that belong to no column."""
         return []
+
+    def numbers_per_row(self) -> int:
+        """Return how many numbers the contraction of one row keeps at a time, about."""
+        return self.n_columns * self.width
+
+    def numbers_per_penalty(self) -> int:
+        """Return how many numbers the order penalty keeps for its gradient, about."""
+        return self.n_columns * self.width
 
     @abstractmethod
     def contract(self, parts: Array, extras: Sequence[Array]) -> Array:
@@ -119,6 +133,13 @@ class Format(ABC):
     def noise(self, rngs: Sequence[np.random.Generator], sigma: float) -> list[np.ndarray]:
         """Return cores of Gaussian noise."""
         return [sigma * rng.normal(size=(d, self.width)) for rng, d in zip(rngs, self.dims)]
+
+
+def _positive(name: str, value: Any) -> int:
+    """Return a whole number of at least one."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
+    return int(value)
 
 
 def balanced_weights(rng: np.random.Generator, rank: int, n_outputs: int) -> np.ndarray:

@@ -17,6 +17,7 @@ class HierarchicalTucker(Format):
     """
 
     name = "ht"
+    extras_name = "transfer tensors"
 
     @property
     def width(self) -> int:
@@ -40,13 +41,19 @@ class HierarchicalTucker(Format):
         k = self.rank
         return [*((pairs, k * k, k) for pairs in self.levels()), (k, self.n_outputs)]
 
+    def numbers_per_row(self) -> int:
+        """The outer products of a level."""
+        return max(1, self.n_columns // 2) * self.rank**2
+
     def contract(self, parts: Array, extras: Sequence[Array]) -> Array:
         """Join neighbours, v <- sum_ab B[a, b] left_a right_b, up to the root."""
         nodes = parts.swapaxes(0, 1).swapaxes(1, 2)  # (nodes, k, n): rows last, the long loop
         for transfer in extras[:-1]:
             even = 2 * len(transfer)
             left, right = nodes[0:even:2], nodes[1:even:2]
-            outer = (left[:, :, None] * right[:, None]).reshape(len(transfer), -1, nodes.shape[2])
+            outer = (left[:, :, None] * right[:, None]).reshape(
+                len(transfer), self.rank**2, nodes.shape[2]
+            )
             joined = transfer.swapaxes(1, 2) @ outer
             rest = nodes[even:]
             nodes = joined if len(rest) == 0 else _stack(joined, rest)

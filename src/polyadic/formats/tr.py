@@ -27,6 +27,10 @@ class TensorRing(Format):
         """The output core, where there are several outputs."""
         return [] if self.n_outputs == 1 else [(self.n_outputs, self.rank, self.rank)]
 
+    def numbers_per_penalty(self) -> int:
+        """A transfer matrix of r^2 x r^2 a column, and the products of them."""
+        return 2 * self.n_columns * self.width**2
+
     def contract(self, parts: Array, extras: Sequence[Array]) -> Array:
         """Multiply the row's matrices around the ring and take the trace."""
         r = self.rank

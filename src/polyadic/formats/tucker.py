@@ -16,6 +16,7 @@ class Tucker(Format):
     """
 
     name = "tucker"
+    extras_name = "core tensor"
 
     @property
     def width(self) -> int:
@@ -31,6 +32,11 @@ class Tucker(Format):
         """The core tensor."""
         down, across = self.half, self.n_columns - self.half
         return [(self.rank**down, self.rank**across, self.n_outputs)]
+
+    def numbers_per_row(self) -> int:
+        """The outer products of either half, and what the core makes of the first."""
+        across = self.rank ** (self.n_columns - self.half)
+        return self.rank**self.half + 2 * across * self.n_outputs
 
     def contract(self, parts: Array, extras: Sequence[Array]) -> Array:
         """Multiply out either half's parts, and meet in the core."""
@@ -70,5 +76,5 @@ def _outer(parts: Array) -> Array:
     n = len(parts)
     out = parts[:, :0].sum(1)[:, :1] + 1.0  # ones, (n, 1), in the arrays' own library
     for m in range(parts.shape[1]):
-        out = (out[:, :, None] * parts[:, m][:, None, :]).reshape(n, -1)
+        out = (out[:, :, None] * parts[:, m][:, None, :]).reshape(n, out.shape[1] * parts.shape[2])
     return out

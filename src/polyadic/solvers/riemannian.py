@@ -35,7 +35,7 @@ from polyadic.solvers.base import Problem, Report, Solution
 from polyadic.solvers.batches import Batches, Column, DenseColumn
 from polyadic.solvers.course import Course, Schedule
 
-PEAK_RATE = 0.2  # learning_rate="auto", for a narrow table
+PEAK_RATE = 0.2  # learning_rate="auto"
 
 _CHUNK = 4096  # rows at a time where there is no batch
 _DAMPING = 0.2  # of the metric, as a share of an element's mean square where it is not zero
@@ -88,7 +88,7 @@ def check(device: str, problem: Problem, cores: NetworkCores) -> None:
     name = getattr(cores, "name", "cp")
     if name != "tt":
         raise ValueError(f"solver='riemannian' works on format='tt' only, got format={name!r}.")
-    if device != "cpu":
+    if str(device).split(":")[0] != "cpu":
         raise ValueError(f"solver='riemannian' runs on device='cpu' only, got {device!r}.")
     if any(np.any(band != 0) for band in problem.fixed.bands):
         raise ValueError(
