@@ -13,7 +13,7 @@ from polyadic.kernels.jit import jit
 from polyadic.kernels.simd import LANES, fill, flush_denormals, load, restore_denormals, store
 
 _ONE = np.float32(1)
-_BLOCK = 32  # rows of hats encoded at a time
+_BLOCK = 64  # rows of hats encoded at a time
 
 
 @jit
