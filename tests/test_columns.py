@@ -159,6 +159,18 @@ def test_a_column_that_never_held_a_value_is_missing_throughout(table):
 # ---- categories ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "Float64", "double[pyarrow]"])
+def test_a_table_of_numbers_is_coded_at_once_as_column_by_column(dtype):
+    frame = pd.DataFrame({"a": [1, 2, 3], "b": [4.0, 5.0, 6.0]}).astype({"a": dtype})
+    later = frame[["b", "a"]]  # in another order the columns are read one by one
+    columns, coded = Columns.learn(frame)
+    for found in (columns.code(frame), columns.code(later)):
+        assert [x.dtype for x in found] == [np.dtype(np.float64)] * 2
+        np.testing.assert_array_equal(found, coded)
+    chunks = columns.chunks(frame, 2)
+    np.testing.assert_array_equal(np.hstack([read() for read in chunks]), coded)
+
+
 @frames
 def test_missing_and_unseen_categories_code_to_minus_one(make):
     columns, _ = Columns.learn(make({"c": ["b", "a", "b"]}))

@@ -52,16 +52,40 @@ def test_contraction_matches_the_dense_tensor(n_outputs, additive, zeros):
     np.testing.assert_allclose(cores.contract(features), expected, rtol=2e-4, atol=2e-4)
 
 
-def test_contraction_does_not_depend_on_threads_or_chunks():
+def hat_table(n_columns, n=75, seed=0):
+    """Return hats on columns with ties, gaps, values beyond the ends and one constant column."""
+    rng = np.random.default_rng(seed)
+    columns = [np.round(rng.normal(size=n), 1 + k % 3) for k in range(n_columns)]
+    columns[-1][:] = 2.0
+    family = [maps.Hat(5 + 4 * k).fit(x) for k, x in enumerate(columns)]
+    columns = [np.where(rng.random(n) < 0.1, np.nan, 1.5 * x) for x in columns]
+    return family, columns
+
+
+@n_outputs_of_interest
+@pytest.mark.parametrize("additive", [False, True])
+@pytest.mark.parametrize("n_columns", [1, 2, 5])
+def test_contraction_of_hats_is_the_contraction_of_their_features(n_outputs, additive, n_columns):
+    family, columns = hat_table(n_columns)
+    features = local.encode(family, columns)
+    cores = parts.random_cores(features.dims, 11, n_outputs, additive=additive)
+    expected = cores.contract(features)
+    knots = [m.knots_ for m in family]
+    found = cores.contract_hats(features.layout, knots, columns)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+    for i in (0, 40, 74):
+        alone = cores.contract_hats(features.layout, knots, [x[i : i + 1] for x in columns])
+        np.testing.assert_array_equal(alone, found[i : i + 1])
+
+
+def test_contraction_does_not_depend_on_other_rows():
     rng = np.random.default_rng(0)
     columns = [rng.normal(size=9001), rng.normal(size=9001)]
     family = [maps.Hat(8).fit(x) for x in columns]
     features = local.encode(family, columns)
     cores = parts.random_cores(features.dims, 5, 2)
-    all_at_once = cores.contract(features, n_jobs=1)
-    np.testing.assert_array_equal(cores.contract(features, n_jobs=2), all_at_once)
     few = features.take(np.arange(100, 107))
-    np.testing.assert_array_equal(cores.contract(few), all_at_once[100:107])
+    np.testing.assert_array_equal(cores.contract(few), cores.contract(features)[100:107])
 
 
 def batch_gradient(problem, cores, rows):
@@ -265,5 +289,6 @@ def test_divergence_is_reported_with_the_parameter_to_change():
 
 
 def test_denormal_setting_of_the_thread_is_restored():
-    test_contraction_does_not_depend_on_threads_or_chunks()
+    test_contraction_does_not_depend_on_other_rows()
+    test_contraction_of_hats_is_the_contraction_of_their_features(1, False, 2)
     assert np.float32(1e-38) * np.float32(0.1) > 0

@@ -124,6 +124,16 @@ def test_prediction_is_the_same_for_one_row_and_for_all():
         np.testing.assert_array_equal(model.predict(X.iloc[[i]]), everything[[i]])
 
 
+@pytest.mark.parametrize("family", [maps.Hat(6), maps.Polynomial(3)])
+def test_prediction_does_not_depend_on_threads_or_chunks(family):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40_000, 2))
+    model = CPRegressor(**SMALL | {"maps": family}).fit(X[:300], X[:300, 0])
+    everything = model.set_params(n_jobs=2).predict(X)
+    np.testing.assert_array_equal(model.predict(X[16_000:17_000]), everything[16_000:17_000])
+    np.testing.assert_array_equal(model.set_params(n_jobs=1).predict(X), everything)
+
+
 def test_units_of_columns_and_target_do_not_matter():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(500, 3))

@@ -305,6 +305,19 @@ def test_hats_interpolate_linearly_between_knots(x, at):
     np.testing.assert_array_equal(fit.dense(fit.knots_)[:, 1:], identity)
 
 
+@pytest.mark.parametrize("n_knots", [1, 2, 3, 4, 5, 8, 9, 16, 17, 31, 290])
+def test_hats_find_the_cell_of_every_number(n_knots):
+    knots = np.cumsum(np.random.default_rng(n_knots).random(n_knots))
+    between = (knots[1:] + knots[:-1]) / 2
+    x = np.concatenate([knots, between, [knots[0] - 1, knots[-1] + 1, -1e308, 1e308]])
+    index, value = maps.Hat.restore({}, {"knots_": knots}).encode(x)
+    cell = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, max(n_knots - 2, 0))
+    np.testing.assert_array_equal(index[:, 0], 1 + cell)
+    np.testing.assert_array_equal(index[:, 1], np.minimum(2 + cell, n_knots))
+    found = np.sum(value * knots[index - 1], axis=1)
+    np.testing.assert_allclose(found, np.clip(x, knots[0], knots[-1]), rtol=1e-6)
+
+
 @pytest.mark.parametrize("degree", [1, 2, 3])
 def test_bsplines_match_scipy(x, at, degree):
     fit = maps.BSpline(n_knots=6, degree=degree).fit(x)

@@ -16,9 +16,9 @@ position, under the names x0, x1, ... And text is never taken for a number, not 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from polyadic.tables import (
     listing,
     n_rows,
     numbers,
+    plain_frame,
     read_table,
     unsuitable,
 )
@@ -164,25 +165,41 @@ class Columns:
         coded : list of N arrays, (n,)
             float64 or int64, as described at the top of this module.
         """
-        return next(self.chunks(X, None, estimator_name=estimator_name))
+        return self.chunks(X, None, estimator_name=estimator_name)[0]()
 
     def chunks(
         self, X: Any, size: int | None, *, estimator_name: str = "estimator"
-    ) -> Iterator[list[np.ndarray]]:
-        """Code the columns of a later table, `size` rows at a time, None for all at once."""
-        table = read_table(X, estimator_name)
-        places = list(zip(self.columns, self.positions(table, estimator_name)))
-        hint = f"{estimator_name} was fitted on numbers here. Convert it; NaN means missing."
-        n_rows = len(table.values[0])
-        for start in range(0, n_rows, size or n_rows):
-            coded = []
-            for column, position in places:
-                values = table.values[position][start : start + (size or n_rows)]
-                if column.kind == "numeric":
-                    coded.append(numbers(values, table.label(position), hint))
-                else:
-                    coded.append(category_codes(column, *factorise(values)))
-            yield coded
+    ) -> list[Callable[[], list[np.ndarray]]]:
+        """Cut a later table into chunks of `size` rows, None for one of all rows.
+
+        Returns for each chunk what codes its columns when called, in any thread.
+        """
+        read: Callable[[slice], list[np.ndarray]]
+        block = self.block(X)
+        if block is not None:
+            n_rows, read = len(block), partial(code_block, block)
+        else:
+            table = read_table(X, estimator_name)
+            places = list(zip(self.columns, self.positions(table, estimator_name)))
+            hint = f"{estimator_name} was fitted on numbers here. Convert it; NaN means missing."
+            n_rows, read = len(table.values[0]), partial(code_columns, table, places, hint)
+        size = size or n_rows
+        return [partial(read, slice(start, start + size)) for start in range(0, n_rows, size)]
+
+    def block(self, X: Any) -> np.ndarray | None:
+        """Return a table of finite numbers or NaN with the columns as fitted; None for any other.
+
+        Such a table needs no care for types and names, which, column by column, takes longer than
+        to predict a few rows.
+        """
+        if any(column.kind != "numeric" for column in self.columns):
+            return None
+        block = plain_frame(X, self.names) if self.named else X
+        if type(block) is not np.ndarray or block.dtype.kind not in "iuf" or block.size == 0:
+            return None
+        if block.ndim != 2 or block.shape[1] != len(self.columns) or np.isinf(block).any():
+            return None
+        return block
 
     def positions(self, table: Table, estimator_name: str) -> list[int]:
         """Find each fitted column in a later table."""
@@ -230,6 +247,25 @@ class Columns:
             categories = None if c["kind"] == "numeric" else tuple(c["categories"])
             columns.append(Column(c["name"], c["kind"], categories))
         return cls(columns, state["named"])
+
+
+def code_block(block: np.ndarray, rows: slice) -> list[np.ndarray]:
+    """Code the columns of an array of numbers."""
+    return list(np.ascontiguousarray(block[rows].T, dtype=np.float64))
+
+
+def code_columns(
+    table: Table, places: list[tuple[Column, int]], hint: str, rows: slice
+) -> list[np.ndarray]:
+    """Code the columns of any table; `places` tells where in it each column is."""
+    coded = []
+    for column, position in places:
+        values = table.values[position][rows]
+        if column.kind == "numeric":
+            coded.append(numbers(values, table.label(position), hint))
+        else:
+            coded.append(category_codes(column, *factorise(values)))
+    return coded
 
 
 # ---- kinds ---------------------------------------------------------------------------------------

@@ -9,10 +9,10 @@ from typing import Self
 import numpy as np
 from joblib import effective_n_jobs
 
-from polyadic import settings
+from polyadic import local, settings
 from polyadic.ensemble import Member, Table, build_problem, merge, resume, train_members
 from polyadic.formats.cp import CPCores
-from polyadic.local import LocalFeatures
+from polyadic.maps import Hat
 from polyadic.maps.base import FeatureMap
 from polyadic.solvers.adam import Adam, AdamState
 from polyadic.solvers.base import Solver
@@ -144,8 +144,12 @@ class CPEstimator(TableEstimator):
     def _merge(self, members: list[Member]) -> tuple[list[FeatureMap], CPCores]:
         return merge(members)
 
-    def _contract(self, features: LocalFeatures) -> np.ndarray:
-        return self.tensor_.contract(features, self._threads())
+    def _evaluate(self, columns: list[np.ndarray]) -> np.ndarray:
+        knots = [m.knots_ for m in self.maps_ if type(m) is Hat]
+        if len(knots) == len(self.maps_):
+            layout, _ = local.plan(self.maps_, [2] * len(knots))
+            return self.tensor_.contract_hats(layout, knots, columns)
+        return self.tensor_.contract(local.encode(self.maps_, columns))
 
     def _threads(self) -> int:
         return effective_n_jobs(self.n_jobs)

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from polyadic import formats, inits, settings
+from polyadic import formats, inits, local, settings
 from polyadic.ensemble import Member, Table, resume, train_members
 from polyadic.formats.network import NetworkCores
 from polyadic.inits import Init, Start
-from polyadic.local import LocalFeatures
 from polyadic.maps import OneHot, Polynomial
 from polyadic.maps.base import FeatureMap
 from polyadic.solvers.base import Problem, Solver
@@ -185,11 +184,11 @@ class TNEstimator(TableEstimator):
             lambda report: [resume(recipe, self.maps_, cores, None, table, held_out, seed, report)],
         )
 
-    def _contract(self, features: LocalFeatures) -> np.ndarray:
+    def _evaluate(self, columns: list[np.ndarray]) -> np.ndarray:
         from polyadic import torch_engine
 
         device = torch_engine.find_device(self.device)
-        return torch_engine.predict(self.tensor_, features, device)
+        return torch_engine.predict(self.tensor_, local.encode(self.maps_, columns), device)
 
     @property
     def extras_(self) -> list[Any]:

@@ -18,6 +18,8 @@ Values = np.ndarray | nw.Series  # one column of a table as it came
 JOINABLE = (nw.Categorical, nw.Enum, nw.String, nw.Boolean)
 CATEGORICAL = (*JOINABLE, nw.Object)  # the types that are categorical by themselves
 
+FEW = 4096  # rows; to copy a larger table at once costs memory and gains nothing
+
 
 class Table(NamedTuple):
     """A table taken apart: the values of each column as they came."""
@@ -50,6 +52,13 @@ def read_table(X: Any, estimator_name: str) -> Table:
     if not named:
         names = generated_names(len(names))
     return Table(names, named, list(frame.iter_columns()))
+
+
+def plain_frame(X: Any, names: list[str]) -> np.ndarray | None:
+    """Return a pandas table of a few rows with these columns as one array; None for any other."""
+    if nw.dependencies.is_pandas_dataframe(X) and len(X) <= FEW and list(X.columns) == names:
+        return X.to_numpy()
+    return None
 
 
 def check_names(names: list) -> bool:

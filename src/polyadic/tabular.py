@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,17 +14,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from polyadic import inits, local, losses, maps, settings
+from polyadic import inits, losses, maps, settings
 from polyadic.columns import Columns
 from polyadic.ensemble import Member, Recipe, Table
-from polyadic.local import LocalFeatures
 from polyadic.maps.base import FeatureMap
 from polyadic.maps.choice import choose_maps, map_kinds
 from polyadic.progress import Progress
 from polyadic.rows import distinct_rows
 from polyadic.solvers.base import Solver
 
-_CHUNK = 65536  # rows encoded at a time at predict time
+_CHUNK = 16384  # rows that a thread predicts at a time; fixed: results do not depend on n_jobs
 
 
 class TableEstimator(BaseEstimator):
@@ -51,9 +51,13 @@ class TableEstimator(BaseEstimator):
         """Return maps and cores of one model that predicts the members' mean."""
         return members[0].maps, members[0].solution.cores
 
-    def _contract(self, features: LocalFeatures) -> np.ndarray:
-        """Return raw : (n, L) for these rows."""
+    def _evaluate(self, columns: list[np.ndarray]) -> np.ndarray:
+        """Return raw : (n, L) for these coded columns."""
         raise NotImplementedError
+
+    def _threads(self) -> int:
+        """Return how many chunks of rows to predict at a time."""
+        return 1
 
     def _loss(self) -> losses.Loss:
         raise NotImplementedError
@@ -243,7 +247,10 @@ class TableEstimator(BaseEstimator):
         """Return the prediction before the link, (n, L)."""
         check_is_fitted(self, "tensor_")
         chunks = self.columns_.chunks(X, _CHUNK, estimator_name=type(self).__name__)
-        return np.concatenate([self._contract(local.encode(self.maps_, coded)) for coded in chunks])
+        if len(chunks) == 1 or self._threads() == 1:  # to count cores takes longer than a few rows
+            return np.concatenate([self._evaluate(read()) for read in chunks])
+        with ThreadPoolExecutor(self._threads()) as pool:
+            return np.concatenate(list(pool.map(lambda read: self._evaluate(read()), chunks)))
 
     def save(self, path) -> None:
         """Write the model to one file, to be read by `polyadic.load`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -11,12 +10,11 @@ import numpy as np
 
 from polyadic.formats.base import Array, Format, append, balanced_weights, rescaled
 from polyadic.kernels.adam import Parameters
-from polyadic.kernels.cp import GUARD, contract
+from polyadic.kernels.cp import GUARD, Layout
 from polyadic.kernels.penalties import order_penalty
-from polyadic.kernels.simd import padded
+from polyadic.kernels.predict import contract, contract_hats
+from polyadic.kernels.simd import aligned, padded
 from polyadic.local import LocalFeatures, stack_height
-
-_CHUNK = 4096  # rows a thread takes at a time; fixed, so that results do not depend on n_jobs
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class CPCores:
         """Stack the factors into the arrays of the fused engine."""
         dims, width = self.dims, padded(self.rank)
         height = stack_height(dims)
-        table: np.ndarray = np.zeros((height, width), dtype)
+        table = aligned(height * width, dtype).reshape(height, width)
         table[GUARD:-GUARD, : self.rank] = np.concatenate(self.factors)
         weights: np.ndarray = np.zeros((self.n_outputs, width), dtype)
         weights[:, : self.rank] = self.weights.T
@@ -103,10 +101,39 @@ class CPCores:
         unit = np.ldexp(1.0, np.frexp(np.where(size > 0, size, 1.0))[1])
         return self.rescale(np.zeros_like(unit), 1.0 / unit).pack(), unit
 
-    def contract(self, local: LocalFeatures, n_jobs: int = 1) -> np.ndarray:
+    def contract(self, local: LocalFeatures) -> np.ndarray:
         """Return raw : (n, L), by the paper's Algorithm 1."""
         parameters, unit = self.packed
-        raw = run(parameters, np.zeros(self.n_outputs), local, n_jobs)
+        raw = run(parameters, np.zeros(self.n_outputs), local)
+        return self.intercept + unit * raw
+
+    @cached_property
+    def packed_hats(self) -> tuple[Parameters, np.ndarray]:
+        """As `packed`, with the constant added to each hat: the two at any x have the sum one."""
+        cores = replace(
+            self,
+            factors=[_add_constant(a) for a in self.factors],
+            additive=self.additive and [_add_constant(v) for v in self.additive],
+        )
+        parameters, unit = cores.packed
+        parameters.table[: padded(self.rank)] = 1.0  # a guard row, as a factor without effect
+        return parameters, unit
+
+    def contract_hats(
+        self, layout: Layout, knots: list[np.ndarray], columns: list[np.ndarray]
+    ) -> np.ndarray:
+        """Return raw : (n, L) where every map is a Hat: `contract` without LocalFeatures."""
+        parameters, unit = self.packed_hats
+        raw = np.empty((len(columns[0]), self.n_outputs))
+        contract_hats(
+            *parameters,
+            np.zeros(self.n_outputs),
+            layout._replace(constant=np.zeros(len(knots), dtype=np.bool_)),
+            np.concatenate(knots),
+            np.concatenate(([0], np.cumsum([len(k) for k in knots]))),
+            np.array(columns),
+            raw,
+        )
         return self.intercept + unit * raw
 
     def order_norm(self, emphasis: list[np.ndarray]) -> float:
@@ -143,7 +170,7 @@ class CPCores:
         return dense.sum(axis=0)
 
     def __getstate__(self) -> dict:
-        return {k: v for k, v in self.__dict__.items() if k != "packed"}
+        return {k: v for k, v in self.__dict__.items() if not k.startswith("packed")}
 
 
 class CanonicalPolyadic(Format):
@@ -207,29 +234,21 @@ class CanonicalPolyadic(Format):
         return cores, [weights]
 
 
-def run(
-    parameters: Parameters, intercept: np.ndarray, local: LocalFeatures, n_jobs: int = 1
-) -> np.ndarray:
-    """Contract packed parameters with the rows of `local`, in chunks side by side."""
+def run(parameters: Parameters, intercept: np.ndarray, local: LocalFeatures) -> np.ndarray:
+    """Contract packed parameters with the rows of `local`."""
     out = np.empty((len(local), len(intercept)))
-
-    def work(start: int) -> None:
-        rows = np.arange(start, min(start + _CHUNK, len(local)))
-        contract(
-            *parameters,
-            np.asarray(intercept, dtype=np.float64),
-            local.layout,
-            local.index.ravel(),
-            local.value.ravel(),
-            rows,
-            out[start : start + _CHUNK],
-        )
-
-    starts = range(0, len(local), _CHUNK)
-    if n_jobs == 1 or len(starts) <= 1:
-        for start in starts:
-            work(start)
-    else:
-        with ThreadPoolExecutor(n_jobs) as pool:
-            list(pool.map(work, starts))
+    contract(
+        *parameters,
+        np.asarray(intercept, dtype=np.float64),
+        local.layout,
+        local.index.ravel(),
+        local.value.ravel(),
+        np.arange(len(local)),
+        out,
+    )
     return out
+
+
+def _add_constant(core: np.ndarray) -> np.ndarray:
+    """Return a core with its element 0 added to all others."""
+    return np.vstack([core[:1], core[1:] + core[:1]])

@@ -20,18 +20,16 @@ import numpy as np
 from polyadic.kernels.jit import jit
 from polyadic.kernels.simd import (
     LANES,
+    LINE,
     fill,
-    flush_denormals,
     load,
     prefetch,
-    restore_denormals,
     store,
     total,
 )
 
 GUARD = 2  # a roughness band reaches two rows up and down; guard rows keep it inside the table
 TALL = 8192  # table rows; a column of more does not stay in the cache from batch to batch
-LINE = 16  # float32 numbers in a cache line
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
@@ -82,7 +80,7 @@ def forward(
     n_columns = first.shape[0]
     for n in range(n_columns):
         if dense[n]:
-            _dense_factors(
+            dense_factors(
                 table, width, slots, first, constant, n, value, order, begin, end, factors
             )
     for p in range(end - begin):
@@ -114,7 +112,7 @@ def forward(
 
 
 @jit
-def _dense_factors(table, width, slots, first, constant, n, value, order, begin, end, factors):
+def dense_factors(table, width, slots, first, constant, n, value, order, begin, end, factors):
     """Write the factors of a column whose slots are all of its elements, four rows at a time."""
     rows, n_columns, n_own = end - begin, first.shape[0], slots[n + 1] - slots[n]
     base, one = first[n] * width, fill(table, np.float32(constant[n]))
@@ -316,36 +314,3 @@ def add_additive(additive, slots, first, constant, index, value, order, begin, e
                     raw[p, k] += additive[first[n] * n_outputs + k]
                 for s in range(row + slots[n], row + slots[n + 1]):
                     raw[p, k] += value[s] * additive[np.intp(index[s]) * n_outputs + k]
-
-
-@jit
-def contract(table, weights, additive, intercept, layout, index, value, order, out):
-    """Write the raw predictions of the rows in `order`, out : (rows, L) float64."""
-    slots, first, constant = layout.slots, layout.first, layout.constant
-    n_columns, width = first.shape[0], weights.shape[0] // out.shape[1]
-    block = block_size(n_columns, width)
-    factors = np.empty(block * n_columns * width, table.dtype)
-    prefix = np.empty(block * (n_columns + 1) * width, table.dtype)
-    normal = flush_denormals()
-    for begin in range(0, order.shape[0], block):
-        end = min(begin + block, order.shape[0])
-        forward(
-            table,
-            width,
-            slots,
-            first,
-            constant,
-            layout.dense,
-            index,
-            value,
-            order,
-            begin,
-            end,
-            factors,
-            prefix,
-        )
-        raw = out[begin:end]
-        read_out(weights, intercept, prefix, n_columns, raw)
-        if additive.shape[0] > 0:
-            add_additive(additive, slots, first, constant, index, value, order, begin, end, raw)
-    restore_denormals(normal)

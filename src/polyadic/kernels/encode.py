@@ -12,36 +12,58 @@ import numpy as np
 from polyadic.kernels.jit import jit_exact
 
 TINY = 1e-37  # just above the subnormal numbers of float32, which are slow and say nothing
+BLOCK = 64  # rows searched at a time: they stay in the nearest cache
 
 
 @jit_exact
-def hats(x, knots, index, value):
-    """Write the two hats around x, element 1 + k for knot k; knots : (K,) ascending."""
+def _find_cells(x, knots, cell):
+    """Write the cell that each x is in, from knot k to knot k + 1; cell : (n,) int32.
+
+    A binary search, step by step for all x: steps of one x wait for each other, those of many do
+    not. A step is a shift of the comparison: LLVM makes a branch of a product, and random data
+    mispredict half of them.
+    """
     last = len(knots) - 1
+    levels = 0
+    while 2 << levels <= last:
+        levels += 1
+    ahead = max(last - (1 << levels), 0)
+    for i in range(len(x)):  # which of two spans of 2^levels cells, which overlap
+        cell[i] = ahead * (knots[ahead] <= x[i])
+    for level in range(levels - 1, -1, -1):
+        for i in range(len(x)):
+            cell[i] += np.int64(knots[cell[i] + (1 << level)] <= x[i]) << level
+
+
+@jit_exact
+def hats(x, knots, first, missing, index, value):
+    """Write the two hats around x, element first + k for knot k; knots : (K,) ascending.
+
+    A missing number is the element before these, the constant, times `missing`.
+    """
+    last = len(knots) - 1
+    for begin in range(0, len(x), BLOCK):
+        rows = slice(begin, begin + BLOCK)
+        _find_cells(x[rows], knots, index[rows, 0])
     for i in range(len(x)):
         xi = x[i]
         if np.isnan(xi):
-            index[i, 0] = index[i, 1] = 0
-            value[i, 0] = value[i, 1] = 0.0
+            index[i, 0] = index[i, 1] = first - 1
+            value[i, 0], value[i, 1] = missing, 0.0
             continue
-        lower = 0
-        size = last
-        while size > 1:  # no early exit: on random data its branch would be mispredicted
-            half = size >> 1
-            lower += half * (knots[lower + half] <= xi)
-            size -= half
+        lower = np.int64(index[i, 0])
         upper = min(lower + 1, last)
         left, right = knots[lower], knots[upper]
-        if xi <= left:
-            t = 0.0
-        elif xi >= right:
-            t = 1.0 if upper > lower else 0.0
-        elif np.isinf(right - left):  # knots at both ends of the float range
+        if np.isinf(right - left):  # knots at both ends of the float range
             t = (0.5 * xi - 0.5 * left) / (0.5 * right - 0.5 * left)
-        else:
+        elif left < right:
             t = (xi - left) / (right - left)
-        index[i, 0] = 1 + lower
-        index[i, 1] = 1 + upper
+        else:  # the only knot
+            t = 0.0
+        t = 0.0 if t < 0.0 else t  # beyond the ends
+        t = 1.0 if t > 1.0 else t
+        index[i, 0] = first + lower
+        index[i, 1] = first + upper
         value[i, 0] = 1.0 - t
         value[i, 1] = t
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 import operator
 import platform
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -32,6 +33,7 @@ from numba.extending import intrinsic, lower_builtin, models, register_model
 from polyadic.kernels.jit import FAST
 
 LANES = 8
+LINE = 16  # float32 numbers in a cache line
 _SCALAR = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
 _SUFFIX = {types.float32: "f32", types.float64: "f64"}
 
@@ -39,6 +41,13 @@ _SUFFIX = {types.float32: "f32", types.float64: "f64"}
 def padded(rank: int) -> int:
     """Return the width of a table for this rank: the next multiple of LANES."""
     return -(-rank // LANES) * LANES
+
+
+def aligned(size: int, dtype: type) -> np.ndarray:
+    """Return zeros that start on a cache line, so that no vector lies across two."""
+    room: np.ndarray = np.zeros(size + LINE, dtype)
+    start = -room.ctypes.data % (4 * LINE) // room.itemsize
+    return room[start : start + size]
 
 
 class Vector(types.Type):

@@ -71,7 +71,7 @@ class Hat(FeatureMap):
         x = np.ascontiguousarray(x, dtype=np.float64)
         index = np.empty((len(x), 2), dtype=np.int32)
         value = np.empty((len(x), 2), dtype=np.float32)
-        kernels.hats(x, self.knots_, index, value)
+        kernels.hats(x, self.knots_, 1, 0.0, index, value)
         return index, value
 
     @property
@@ -134,7 +134,7 @@ class Hat(FeatureMap):
             return None
         index = np.empty((len(knots), 2), dtype=np.int32)
         value = np.empty((len(knots), 2))  # float64: a transfer is exact
-        kernels.hats(knots, self.knots_, index, value)
+        kernels.hats(knots, self.knots_, 1, 0.0, index, value)
         out = np.zeros((1 + len(knots), self.dim))
         out[0, 0] = 1.0
         np.add.at(out, (1 + np.arange(len(knots))[:, None], index), value)
