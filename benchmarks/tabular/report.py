@@ -9,6 +9,8 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.axis import Axis
+from matplotlib.ticker import LogLocator, NullLocator
 from scores import Figures, geometric, ratios
 
 BASE = "lightgbm"  # what ratios are to
@@ -89,12 +91,13 @@ def draw(found: Figures, folder: Path) -> None:
 def draw_sets(found: Figures, colours: dict[str, tuple], path: Path) -> None:
     """Draw a line of dots for each set: the models' error ratios."""
     sets = [own for own in names(found)[0] if (own, BASE) in found]
-    figure, axes = plt.subplots(figsize=(9, 1.5 + 0.35 * len(sets)), layout="constrained")
+    figure, axes = plt.subplots(figsize=(9, max(4, 1.5 + 0.35 * len(sets))), layout="constrained")
     for model, colour in colours.items():
         values = ratios(found, model, BASE, "error")
         places = [sets.index(own) for own in values]
         axes.scatter(list(values.values()), places, color=colour, label=model, zorder=2)
     axes.set(xscale="log", xlabel=f"error / error of {BASE}; left is better")
+    plain_ticks(axes.xaxis)
     axes.set_yticks(range(len(sets)), sets)
     axes.invert_yaxis()
     axes.axvline(1, color="grey", linewidth=1)
@@ -114,7 +117,15 @@ def draw_means(found: Figures, colours: dict[str, tuple], path: Path) -> None:
     axes.set(xscale="log", yscale="log", xlabel=f"fit time / fit time of {BASE}")
     axes.set_ylabel(f"error / error of {BASE}")
     axes.set_title("Geometric means over the sets each model was run on")
-    axes.margins(0.15)
-    axes.grid(which="both", alpha=0.3)
+    plain_ticks(axes.yaxis)
+    axes.margins(0.2)
+    axes.grid(alpha=0.3)
     figure.savefig(path, dpi=150)
     plt.close(figure)
+
+
+def plain_ticks(axis: Axis) -> None:
+    """Label a log scale of ratios near one with plain numbers."""
+    axis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter("{x:g}")
