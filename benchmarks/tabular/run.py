@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 # Before anything loads OpenMP. Threads that spin while they wait for each other make LightGBM up to
-# forty times slower as soon as something else takes a core.
+# twenty times slower as soon as something else takes a core.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
