@@ -1,0 +1,10 @@
+"""Airfoil self-noise (UCI): 1,503 measurements, 5 numbers."""
+
+from functools import partial
+
+import uci
+
+TASK = "regression"
+SPLITS = uci.SPLITS
+
+load = partial(uci.read, "airfoil")

@@ -1,0 +1,10 @@
+"""Bike sharing (UCI): 17,379 hours, 17 numbers."""
+
+from functools import partial
+
+import uci
+
+TASK = "regression"
+SPLITS = uci.SPLITS
+
+load = partial(uci.read, "bike")

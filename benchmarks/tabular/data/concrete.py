@@ -1,0 +1,10 @@
+"""Concrete compressive strength (UCI): 1,030 mixtures, 8 numbers."""
+
+from functools import partial
+
+import uci
+
+TASK = "regression"
+SPLITS = uci.SPLITS
+
+load = partial(uci.read, "concrete")

@@ -1,0 +1,10 @@
+"""Energy efficiency (UCI): 768 buildings, 8 numbers."""
+
+from functools import partial
+
+import uci
+
+TASK = "regression"
+SPLITS = uci.SPLITS
+
+load = partial(uci.read, "energy")

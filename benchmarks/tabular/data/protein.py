@@ -1,0 +1,10 @@
+"""Protein structure (UCI): 45,730 decoys, 9 numbers."""
+
+from functools import partial
+
+import uci
+
+TASK = "regression"
+SPLITS = uci.SPLITS
+
+load = partial(uci.read, "protein")

@@ -1,0 +1,10 @@
+"""SkillCraft (UCI): 3,338 games, 19 numbers."""
+
+from functools import partial
+
+import uci
+
+TASK = "regression"
+SPLITS = uci.SPLITS
+
+load = partial(uci.read, "skillcraft")

@@ -1,0 +1,7 @@
+"""One member in place of the default's six."""
+
+from functools import partial
+
+from models import cp
+
+build = partial(cp.build, n_members=1)

@@ -1,0 +1,180 @@
+"""Every model on every table: errors, times, two pictures and the verdicts, in results/tabular."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+# Before anything loads OpenMP. Threads that spin while they wait for each other make LightGBM up to
+# twenty times slower as soon as something else takes a core.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from common import machine
+from report import draw, tables
+from scores import Cell, measure, summarise
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import train_test_split
+from tasks import THREADS, Data, load
+from threadpoolctl import threadpool_limits
+from verdicts import verdicts
+
+HERE = Path(__file__).resolve().parent
+SMALL = ["airfoil", "breast_cancer", "concrete", "diabetes", "digits", "energy"]  # for --quick
+RESULTS = HERE.parents[1] / "results" / "tabular"
+
+
+def available(folder: str) -> list[str]:
+    """Return the names of the files in a folder."""
+    return sorted(path.stem for path in (HERE / folder).glob("*.py"))
+
+
+def modules(folder: str, names: list[str]) -> dict[str, ModuleType]:
+    """Import the files of these names, and say which cannot be."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = import_module(f"{folder}.{name}")
+        except ImportError as error:
+            say(f"{name} is skipped: {error}")
+    return found
+
+
+def say(text: str) -> None:
+    """Print a line of progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def warm_up(module: ModuleType, data: Data) -> None:
+    """Fit on few rows before the clock starts, to compile kernels and start threads."""
+    strata = None if data.task == "regression" else data.y_train
+    few = min(300, len(data.y_train) // 2)
+    X, _, y, _ = train_test_split(
+        data.X_train, data.y_train, train_size=few, random_state=0, stratify=strata
+    )
+    module.build(data, 0).fit(X, y).predict(X)
+
+
+def pairs(
+    data: Data, models: dict[str, ModuleType], repeats: int, every: bool
+) -> Iterator[tuple[int, str]]:
+    """Yield seed and model of each fit, the models taking turns."""
+    for seed in range(repeats):
+        for name, module in models.items():
+            large = len(data.y_train) > getattr(module, "MOST_ROWS", len(data.y_train))
+            if seed < getattr(module, "REPEATS", repeats) and (every or not large):
+                yield seed, name
+
+
+def run(args: argparse.Namespace, done: list[Cell], file: Path) -> list[Cell]:
+    """Fit every model on every set, writing each cell as soon as it is there."""
+    models, cells = modules("models", args.models), list(done)
+    known = {(cell["set"], cell["split"], cell["model"], cell["seed"]) for cell in done}
+    warm: set[tuple] = set()
+    for data, split in splits(args):
+        for seed, model in pairs(data, models, args.repeats, args.ebm_all):
+            key = {"set": data.name, "split": split, "model": model, "seed": seed}
+            if tuple(key.values()) in known:
+                continue
+            kind = (model, data.task, bool(data.categorical))
+            cell = attempt(models[model], data, key, cold=kind not in warm)
+            warm.add(kind)
+            if cell is not None:
+                cells.append(cell)
+                with file.open("a") as lines:
+                    lines.write(json.dumps(cell) + "\n")
+    return cells
+
+
+def splits(args: argparse.Namespace) -> Iterator[tuple[Data, int]]:
+    """Yield each split of each set, and say which sets are not there."""
+    for name, module in modules("data", args.sets).items():
+        for split in range(min(args.splits, getattr(module, "SPLITS", 1))):
+            try:
+                data = load(module, split, args.inner)
+            except OSError as error:
+                say(f"{name} is skipped: {error}")
+                break
+            yield data, split
+
+
+def attempt(module: ModuleType, data: Data, key: dict, cold: bool) -> Cell | None:
+    """Fit and measure once; a model that fails is left out, and the others go on."""
+    where = "{set}, split {split}, seed {seed}, {model}".format(**key)
+    try:
+        # What a slow model does once is nothing beside its minutes.
+        if cold and not hasattr(module, "MOST_ROWS"):
+            warm_up(module, data)
+        scores = measure(module.build(data, key["seed"]), data)
+    except Exception as error:
+        say(f"{where}: failed with {type(error).__name__}: {error}")
+        return None
+    say(f"{where}: error {scores['error']:.4f}, fit {scores['fit_s']:.2f} s")
+    return {**key, "task": data.task, **scores}
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one repeat, small sets")
+    for kind, folder in (("sets", "data"), ("models", "models")):
+        choice = available(folder)
+        parser.add_argument(
+            f"--{kind}",
+            type=lambda text, choice=choice: names(text, choice),
+            help=", ".join(choice),
+        )
+    parser.add_argument("--splits", type=int, default=1, help="of the ten of each UCI set")
+    parser.add_argument("--repeats", type=int, help="seeds 0, 1, ... of each fit; default 3")
+    parser.add_argument("--inner", action="store_true", help="test on held-out training rows")
+    parser.add_argument("--ebm-all", action="store_true", help="ebm on large sets too")
+    parser.add_argument("--resume", action="store_true", help="keep the fits that are there")
+    args = parser.parse_args()
+    args.sets = args.sets or (SMALL if args.quick else available("data"))
+    args.models = args.models or available("models")
+    args.repeats = args.repeats or (1 if args.quick else 3)
+    return args
+
+
+def names(text: str, choice: list[str]) -> list[str]:
+    """Split a list of names at commas, refusing what there is no file for."""
+    chosen = text.split(",")
+    wrong = sorted(set(chosen) - set(choice))
+    if wrong:
+        raise argparse.ArgumentTypeError(f"{', '.join(wrong)}: choose from {', '.join(choice)}")
+    return chosen
+
+
+def main() -> None:
+    """Run, print, write and draw."""
+    args = arguments()
+    warnings.filterwarnings("ignore", category=ConvergenceWarning)
+    # What replaces it is not in all versions of LightGBM that do.
+    warnings.filterwarnings("ignore", message="The argument 'eval_set' is deprecated")
+    folder = RESULTS / "inner" if args.inner else RESULTS
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "cells.jsonl"
+    if file.exists() and not args.resume:
+        file.replace(folder / "cells.previous.jsonl")
+    done = [json.loads(line) for line in file.open()] if file.exists() else []
+    with threadpool_limits(THREADS):
+        cells = run(args, done, file)
+        found = summarise(cells)
+        rows = "held-out training rows" if args.inner else "test rows"
+        head = f"{machine()}; errors on {rows}, means and median times of {args.repeats} fits"
+        text = "\n\n".join([head, tables(found), "## Verdicts\n\n" + verdicts(found, args.inner)])
+    print(text)
+    (folder / "table.md").write_text(text + "\n")
+    draw(found, folder)
+    say(f"written: {folder}")
+
+
+if __name__ == "__main__":
+    main()
