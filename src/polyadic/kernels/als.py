@@ -87,6 +87,12 @@ def multiply(core, width, slots, source, out):
     one = fill(core, np.float32(slots.constant))
     for i in range(slots.start.shape[0]):
         at = base + slots.start[i] * width
+        if n_slots == 2:
+            va, vb = fill(core, slots.value[i, 0]), fill(core, slots.value[i, 1])
+            for r in range(0, width, LANES):
+                m = one * load(core, r) + va * load(core, at + r) + vb * load(core, at + width + r)
+                store(out, i * width + r, load(source, i * width + r) * m)
+            continue
         for r in range(0, width, LANES):
             m = one * load(core, r)
             for s in range(n_slots):
@@ -190,7 +196,9 @@ def _add_gradient(buffer, width, weights, rows, slots, slope, gradient):
 
 
 @jit
-def _cell_moments(buffer, scaled, scale, width, rows, slots, n_slots, curvature, plain, pairs, ones):
+def _cell_moments(
+    buffer, scaled, scale, width, rows, slots, n_slots, curvature, plain, pairs, ones
+):
     """Add the second moments of gathered rows, weighted by curvature and values.
 
     pairs : (s * s, W * W), of which b >= a is written; ones : (1 + s, W * W), where `plain`, those
@@ -205,7 +213,9 @@ def _cell_moments(buffer, scaled, scale, width, rows, slots, n_slots, curvature,
         if plain:
             _scale_rows(buffer, scale, n, width, scaled)
             add_products(scaled, buffer, n, width, ones[1 + a])
-        for b in range(a, n_slots if a >= 0 else 0):
+        for b in range(a, n_slots):
+            if a < 0:
+                break
             _scale_rows(buffer, scale, n, width, scaled)
             for i in range(n):
                 v = fill(buffer, slots.value[rows[i], b])

@@ -9,6 +9,7 @@ far. The objective is that of Adam, and no step raises it: a step is shortened u
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from polyadic.kernels import banded
 from polyadic.kernels.losses import SQUARED, weighted_losses
 from polyadic.kernels.simd import LANES, padded
 from polyadic.local import LocalFeatures
+from polyadic.maps.base import FeatureMap
 from polyadic.penalties import band_product
 from polyadic.solvers.adam import Adam
 from polyadic.solvers.base import Problem, Report, Solution
@@ -136,8 +138,8 @@ class AlsCourse(Course):
         self.additive = [pad(v, self.side) for v in cores.additive or []]
         self.free = np.zeros((n_outputs, self.width))
         self.free[:, : cores.rank] = 1.0 if free is None else free.T
-        depth = 2 + int(np.ceil(np.log2(max(2, len(local.dims)))))
-        self.rooms = [np.empty(len(local) * self.width) for _ in range(depth + 1)]
+        n_rooms = depth(len(local.dims))
+        self.rooms = [np.empty(len(local) * self.width) for _ in range(n_rooms)]
         self.rooms[0][:] = 1.0
         self.raw = np.empty((len(local), n_outputs))
         self.slopes = np.empty_like(self.raw)
@@ -176,7 +178,7 @@ class AlsCourse(Course):
             self.slopes,
         )
 
-    def multiplied(self, columns, source: np.ndarray, out: np.ndarray) -> np.ndarray:
+    def multiplied(self, columns: Iterable[int], source: np.ndarray, out: np.ndarray) -> np.ndarray:
         """Write source times the factors of these columns to `out`, both (n * W,)."""
         for n in columns:
             kernel.multiply(self.tables[n], self.width, self.slots[n], source, out)
@@ -209,9 +211,7 @@ class AlsCourse(Course):
     def train(self, rates: np.ndarray, rng: np.random.Generator) -> float:
         """Update every block once."""
         problem = self.problem
-        self.bands = [
-            a + self.noise * b for a, b in zip(problem.fixed.bands, problem.scaled.bands)
-        ]
+        self.bands = [a + self.noise * b for a, b in zip(problem.fixed.bands, problem.scaled.bands)]
         self.refresh()
         for n in range(len(self.additive)):
             self.update_additive(n)
@@ -373,6 +373,18 @@ def pad(core: np.ndarray, width: int) -> np.ndarray:
     return out.ravel()
 
 
+def depth(n_columns: int) -> int:
+    """Return how many products of factors a sweep keeps at once."""
+    return 3 + int(np.ceil(np.log2(max(2, n_columns))))
+
+
+def working_room(maps: Sequence[FeatureMap], rank: int, n_rows: int) -> int:
+    """Return the working memory of a run, in the units of six float32 that parameters count in."""
+    width = padded(rank)
+    block = 6 * max(m.dim for m in maps) * width * width  # at most: four slots and the constant
+    return (n_rows * width * (depth(len(maps)) + 1) + block) // 3
+
+
 def check_maps(local: LocalFeatures) -> None:
     """Refuse columns whose rows meet more than a few elements."""
     n_slots = np.diff(local.layout.slots)
@@ -414,9 +426,7 @@ def column_slots(local: LocalFeatures, n: int) -> kernel.Slots:
     return kernel.Slots(start, neat, order, bounds, constant, unity)
 
 
-def solve_block(
-    block: Block, model: kernel.Quadratic, damping: float
-) -> tuple[np.ndarray, bool]:
+def solve_block(block: Block, model: kernel.Quadratic, damping: float) -> tuple[np.ndarray, bool]:
     """Return the step of a block : (d * W,), and whether its equations could be solved."""
     width, slots = block.width, block.slots
     n = len(block.core) - (width if slots.constant else 0)
