@@ -15,13 +15,13 @@ from polyadic.formats.cp import CPCores
 from polyadic.local import LocalFeatures
 from polyadic.maps.base import FeatureMap
 from polyadic.solvers.adam import Adam, AdamState
-from polyadic.solvers.als import ALS, MAX_SWEEPS, PATIENCE, AlsThenAdam, working_room
+from polyadic.solvers.als import ALS, MAX_SWEEPS, PATIENCE, AlsThenAdam
 from polyadic.solvers.base import Solver
+from polyadic.solvers.blocks import working_room
 from polyadic.tabular import TableEstimator
 
 _PEAK_RATE = 0.015  # learning_rate="auto", for a narrow table
 _WARM_SWEEPS = 1  # solver="als+adam": a second sweep costs more than it gains
-_WARM_EPOCHS = 0.3  # of those that Adam takes from a start of noise
 
 
 @dataclass
@@ -106,14 +106,11 @@ class CPEstimator(TableEstimator):
             return self._torch_solver(table)
         if self.solver == "adam":
             return self._adam(table)
-        patience = self.n_iter_no_change or PATIENCE
         if self.solver == "als":
+            patience = self.n_iter_no_change or PATIENCE
             sweeps = MAX_SWEEPS if self.max_epochs == "auto" else self.max_epochs
             return ALS(max_epochs=sweeps, n_iter_no_change=patience)
-        adam = self._adam(table)
-        if self.max_epochs == "auto":
-            adam = replace(adam, max_epochs=max(10, int(_WARM_EPOCHS * adam.max_epochs)))
-        return AlsThenAdam(ALS(max_epochs=_WARM_SWEEPS), adam)
+        return AlsThenAdam(ALS(max_epochs=_WARM_SWEEPS), self._adam(table))
 
     def _adam(self, table: Table) -> Adam:
         return Adam(**self._schedule(table, _PEAK_RATE))

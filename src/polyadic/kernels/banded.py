@@ -181,7 +181,7 @@ def solve(system, width, reach, constant, damping, floor):
 
 @jit
 def _eliminate(sides, width, corner, rest):
-    """Subtract Y' Y from the corner and Y' y from the rest, with Y, y = L^-1 (coupling, gradient)."""
+    """Subtract Y' Y from the corner and Y' y from the rest; sides : Y, W columns, and then y."""
     count = sides.shape[1]
     flat = sides.reshape(sides.shape[0] * count)
     for i in range(sides.shape[0]):
