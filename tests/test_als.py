@@ -242,6 +242,15 @@ def test_a_toy_is_fitted(solver):
     assert model.n_iter_ == max(len(h["train_loss"]) for h in model.history_)
 
 
+def test_what_users_and_items_have_in_common_is_found():
+    # Neither column says anything by itself: the start is a saddle.
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 60, 4000), rng.integers(0, 50, 4000)])
+    y = rng.normal(size=60)[X[:, 0]] * rng.normal(size=50)[X[:, 1]]
+    model = small(n_members=1, categorical_features=[0, 1]).fit(X[:3000], y[:3000])
+    assert model.score(X[3000:], y[3000:]) > 0.95
+
+
 def test_several_outputs_and_classes_are_fitted():
     X, y = toy()
     both = np.stack([y, X[:, 2]], axis=1)

@@ -27,7 +27,6 @@ from polyadic.solvers.course import Course, Schedule
 
 MAX_SWEEPS = 20  # max_epochs="auto"
 PATIENCE = 3  # n_iter_no_change=None
-_FIRST_NOISE = 3.0  # the first sweep fits cores against others of noise: smooth them the more
 _TINY = np.finfo(float).tiny
 _HALVINGS = 12
 _LONGEST = 8.0  # a step that keeps paying is stretched up to here
@@ -62,10 +61,7 @@ class ALS(Schedule):
         resumed: bool = False,
     ) -> Solution:
         """Minimise the problem's objective, starting from `cores`."""
-        course = AlsCourse(self, problem, cores, free)
-        if problem.loss.location_scale and not resumed:
-            course.noise = _FIRST_NOISE
-        return course.run(rng, report, resumed)
+        return AlsCourse(self, problem, cores, free).run(rng, report, resumed)
 
 
 @dataclass(frozen=True)
