@@ -36,7 +36,9 @@ class CPRegressor(Regression, CPEstimator):
         "near_one", "gaussian", "linear", or an instance from `polyadic.inits`.
     separate_outputs : bool, default=False
         With several outputs: one weight tensor each, as in the paper, instead of shared factors.
-    solver : "adam"
+    solver : "adam", "als" or "als+adam"
+        "als" takes each core in turn to its minimum with the others fixed, for hats, B-splines and
+        categories: a few sweeps, each an epoch. "als+adam" starts Adam from one such sweep.
     engine : "fused" or "torch"
         "torch" trains by automatic differentiation on `device`; it needs the extra `torch`.
     device : str, default="cpu"

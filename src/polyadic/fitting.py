@@ -15,10 +15,13 @@ from polyadic.formats.cp import CPCores
 from polyadic.maps import Hat
 from polyadic.maps.base import FeatureMap
 from polyadic.solvers.adam import Adam, AdamState
+from polyadic.solvers.als import ALS, MAX_SWEEPS, PATIENCE, AlsThenAdam
 from polyadic.solvers.base import Solver
+from polyadic.solvers.blocks import working_room
 from polyadic.tabular import TableEstimator
 
 _PEAK_RATE = 0.015  # learning_rate="auto", for a narrow table
+_WARM_SWEEPS = 1  # solver="als+adam": a second sweep costs more than it gains
 
 
 @dataclass
@@ -40,7 +43,7 @@ class CPEstimator(TableEstimator):
 
     @staticmethod
     def _solvers() -> list[str]:
-        return ["adam"]
+        return ["adam", "als", "als+adam"]
 
     def __init__(
         self,
@@ -98,20 +101,37 @@ class CPEstimator(TableEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def _solver(self, table: Table, **changes) -> Solver:
-        plan = self._schedule(table, _PEAK_RATE) | changes
-        if self.engine == "fused":
-            return Adam(**plan)
+    def _solver(self, table: Table) -> Solver:
+        if self.engine == "torch":
+            return self._torch_solver(table)
+        if self.solver == "adam":
+            return self._adam(table)
+        if self.solver == "als":
+            patience = self.n_iter_no_change or PATIENCE
+            sweeps = MAX_SWEEPS if self.max_epochs == "auto" else self.max_epochs
+            return ALS(max_epochs=sweeps, n_iter_no_change=patience)
+        return AlsThenAdam(ALS(max_epochs=_WARM_SWEEPS), self._adam(table))
+
+    def _adam(self, table: Table) -> Adam:
+        return Adam(**self._schedule(table, _PEAK_RATE))
+
+    def _torch_solver(self, table: Table) -> Solver:
+        if self.solver != "adam":
+            raise ValueError(
+                f"solver={self.solver!r} runs on engine='fused' only; engine='torch' has "
+                "solver='adam'."
+            )
         from polyadic.solvers.torch_optim import TorchOptim
 
-        return TorchOptim(**plan, device=self.device)
+        return TorchOptim(**self._schedule(table, _PEAK_RATE), device=self.device)
 
     def _fit_maps(self, table: Table) -> list[FeatureMap]:
         fitted = super()._fit_maps(table)
         separate = self.separate_outputs and len(self._center) > 1
         width = self.rank * (len(self._center) if separate else 1)
+        extra = 0 if self.solver == "adam" else working_room(fitted, width, len(table))
         settings.check_memory(
-            fitted, width, self.order_alpha, len(table), self.n_members, self._threads()
+            fitted, width, self.order_alpha, len(table), self.n_members, self._threads(), extra
         )
         return fitted
 
@@ -159,7 +179,7 @@ class CPEstimator(TableEstimator):
 
         The first call fits columns, maps and the scale of the target on its rows and starts one
         model; members, early stopping and the schedule have no part in it. A call after `fit`
-        goes on from the fitted model.
+        goes on from the fitted model. Passes are Adam's, whatever the solver of `fit`.
         """
         return self._attempt(self._pass, X, y, sample_weight)
 
@@ -168,7 +188,7 @@ class CPEstimator(TableEstimator):
         table = self._read(X, y, sample_weight, first, classes)
         if self.engine != "fused":
             raise ValueError("partial_fit runs on engine='fused' only.")
-        solver = self._solver(table, max_epochs=1, schedule="constant")
+        solver = replace(self._adam(table), max_epochs=1, schedule="constant")
         recipe = self._recipe(table, solver)
         passes = copy.deepcopy(getattr(self, "_passes", None)) or _Passes(table.weight.mean())
         if first:

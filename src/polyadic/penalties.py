@@ -48,10 +48,11 @@ class Banded:
     def _slopes(self, cores: CPCores) -> list[np.ndarray]:
         """Return K_n A^(n)."""
         bands = self.bands * (1 if cores.additive is None else 2)
-        return [_band_product(band, a) for band, a in zip(bands, self._matrices(cores))]
+        return [band_product(band, a) for band, a in zip(bands, self._matrices(cores))]
 
 
-def _band_product(band: np.ndarray, a: np.ndarray) -> np.ndarray:
+def band_product(band: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """Return K a for K given by its band : (d, 5), and a : (d, R)."""
     rows = np.pad(a, ((2, 2), (0, 0)))
     return sum(band[:, [b]] * rows[b : b + len(a)] for b in range(band.shape[1]))
 

@@ -14,7 +14,6 @@ from polyadic.solvers.base import Problem, Report, Solution
 
 SCHEDULES = ("constant", "one_cycle")
 _FIRST_NOISE = 0.3  # what a typical table leaves unexplained; replaced by what is measured
-_NOISE_PACE = 0.2
 _WARM_UP = 0.1  # share of the steps of a one-cycle schedule that lead up to the peak
 _LAST_RATE = 1e-3  # of the peak
 _FAR_WORSE = 3.0  # a loss of so many times that of a constant is no result
@@ -65,6 +64,8 @@ class Schedule:
 
 class Course(ABC):
     """One run, epoch by epoch. An engine says how to train, to keep and to predict."""
+
+    noise_pace = 0.2  # how fast the estimate of the noise follows what is measured
 
     def __init__(self, plan: Schedule, problem: Problem, cores: Any):
         self.plan, self.problem, self.cores = plan, problem, cores
@@ -126,7 +127,7 @@ class Course(ABC):
             self.latest = np.inf
             return
         if problem.loss.location_scale:
-            self.noise += _NOISE_PACE * (min(self.latest, 1.0) - self.noise)
+            self.noise += self.noise_pace * (min(self.latest, 1.0) - self.noise)
         # Without held-out rows there is nothing to choose an epoch by: the last one counts.
         margin = self.plan.tol * abs(self.best_loss) if self.best_epoch >= 0 else 0.0
         if problem.held_out is None or self.latest < self.best_loss:
@@ -171,16 +172,19 @@ class Course(ABC):
         waited = self.n_iter - 1 - self.best_epoch
         return self.diverged or (patience is not None and waited >= patience)
 
+    def advice(self) -> str:
+        """Say what to change after a run that diverged."""
+        return (
+            f"Lower learning_rate (it was {self.plan.learning_rate:g}), or use a bounded "
+            "map: 'hat', or Polynomial(normalize=True)."
+        )
+
     def solution(self) -> Solution:
         """Return the best cores found."""
         message = ""
         if self.diverged or self.useless:
             kept = "the start" if self.best is None else "the best epoch before that"
-            message = (
-                f"Training diverged in epoch {self.n_iter}; {kept} is kept. "
-                f"Lower learning_rate (it was {self.plan.learning_rate:g}), or use a bounded "
-                "map: 'hat', or Polynomial(normalize=True)."
-            )
+            message = f"Training diverged in epoch {self.n_iter}; {kept} is kept. {self.advice()}"
         cores = self.cores if self.best is None else self.unpack(self.best)
         return Solution(
             replace(cores, intercept=self.problem.intercept),

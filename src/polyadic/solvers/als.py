@@ -1,0 +1,341 @@
+"""Alternating least squares: every core in turn, to its minimum with all others fixed.
+
+With all but one block fixed, be it the core of a column, the output weights or the additive part of
+a column, f is linear in that block. For the squared error its best value is the solution of normal
+equations; for other losses they are those of a parabola above the loss, about the predictions so
+far. The objective is that of Adam, and no step raises it: a step is shortened until it does not.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from polyadic.formats.cp import CPCores
+from polyadic.kernels import als as kernel
+from polyadic.kernels import banded
+from polyadic.kernels.losses import SQUARED, weighted_losses
+from polyadic.kernels.simd import padded
+from polyadic.local import LocalFeatures
+from polyadic.solvers.adam import Adam
+from polyadic.solvers.base import Problem, Report, Solution
+from polyadic.solvers.blocks import FLOOR, Block, check_maps, column_slots, depth, pad, solve_block
+from polyadic.solvers.course import Course, Schedule
+
+MAX_SWEEPS = 20  # max_epochs="auto"
+PATIENCE = 3  # n_iter_no_change=None
+_TINY = np.finfo(float).tiny
+_HALVINGS = 12
+_LONGEST = 8.0  # a step that keeps paying is stretched up to here
+
+
+@dataclass(frozen=True)
+class ALS(Schedule):
+    """Sweeps over all blocks. Rates, batches and averages have no part in it.
+
+    Parameters
+    ----------
+    damping : float
+        Share by which the diagonal of the normal equations is raised. It shortens steps along
+        directions that the rows say little about, and leaves the optimum where it is.
+    """
+
+    learning_rate: float = 1.0
+    batch_size: int = sys.maxsize
+    max_epochs: int = MAX_SWEEPS
+    schedule: str = "constant"
+    n_iter_no_change: int | None = PATIENCE
+    damping: float = 1e-3
+
+    def solve(
+        self,
+        problem: Problem,
+        cores: CPCores,
+        free: np.ndarray | None,
+        rng: np.random.Generator,
+        report: Report | None = None,
+        state: None = None,
+        resumed: bool = False,
+    ) -> Solution:
+        """Minimise the problem's objective, starting from `cores`."""
+        return AlsCourse(self, problem, cores, free).run(rng, report, resumed)
+
+
+@dataclass(frozen=True)
+class AlsThenAdam:
+    """A few sweeps, then Adam from where they led."""
+
+    als: ALS
+    adam: Adam
+
+    @property
+    def max_epochs(self) -> int:
+        """Sweeps and epochs."""
+        return self.als.max_epochs + self.adam.max_epochs
+
+    def solve(
+        self,
+        problem: Problem,
+        cores: CPCores,
+        free: np.ndarray | None,
+        rng: np.random.Generator,
+        report: Report | None = None,
+        state: None = None,
+        resumed: bool = False,
+    ) -> Solution:
+        """Minimise the problem's objective, starting from `cores`."""
+        first = self.als.solve(problem, cores, free, rng, report, resumed=resumed)
+        later = None if report is None else lambda e, v: report(first.n_iter + e, v)
+        # What the sweeps found counts among the epochs to choose from.
+        second = self.adam.solve(problem, first.cores, free, rng, later, resumed=True)
+        history = {name: values + second.history[name] for name, values in first.history.items()}
+        return replace(second, history=history, n_iter=first.n_iter + second.n_iter)
+
+
+class AlsCourse(Course):
+    """A run in double precision. The parameters are cores."""
+
+    noise_pace = 1.0  # a sweep does as much as many epochs
+
+    def __init__(self, solver: ALS, problem: Problem, cores: CPCores, free: np.ndarray | None):
+        super().__init__(solver, problem, cores)
+        self.damping = solver.damping
+        local, n_outputs = problem.local, problem.n_outputs
+        check_maps(local)
+        self.slots = [column_slots(local, n) for n in range(len(local.dims))]
+        self.y = np.ascontiguousarray(problem.y, dtype=np.float64)
+        self.row_weight = problem.unit_weights() / len(local)
+        self.everything = np.arange(len(local))
+        packed = cores.pack(np.float64)
+        self.width, self.side = padded(cores.rank), padded(n_outputs)
+        self.weights = packed.weights
+        self.tables = [pad(a, self.width) for a in cores.factors]
+        self.additive = [pad(v, self.side) for v in cores.additive or []]
+        self.free = np.zeros((n_outputs, self.width))
+        self.free[:, : cores.rank] = 1.0 if free is None else free.T
+        n_rooms = depth(len(local.dims))
+        self.rooms = [np.empty(len(local) * self.width) for _ in range(n_rooms)]
+        self.rooms[0][:] = 1.0
+        self.raw = np.empty((len(local), n_outputs))
+        self.slopes = np.empty_like(self.raw)
+        shared = problem.loss.code == SQUARED
+        self.curvature = np.empty((len(local), 1 if shared else n_outputs))
+        if shared:
+            self.curvature[:, 0] = 2.0 * self.row_weight
+        self.refresh()
+        self.order = self.column_order()
+
+    # ---- predictions and the objective ----------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Compute predictions anew, and loss and slopes with them."""
+        self.raw[:] = self.problem.intercept
+        product = self.multiplied(range(len(self.slots)), self.rooms[0], self.rooms[-1])
+        kernel.read_out(product, self.width, self.weights, self.raw)
+        ones = np.ones(len(self.raw) * self.side) if self.additive else self.raw[:0]
+        for slots, core in zip(self.slots, self.additive):
+            part = np.empty_like(ones)
+            kernel.multiply(core, self.side, slots, ones, part)
+            kernel.read_out(part, self.side, pad(np.eye(self.raw.shape[1]), self.side), self.raw)
+        self.loss = self.measured(self.raw)
+
+    def measured(self, raw: np.ndarray) -> float:
+        """Return the mean loss of predictions, and leave their slopes in `slopes`."""
+        loss = self.problem.loss
+        return weighted_losses(
+            loss.code,
+            loss.shape,
+            self.y,
+            self.row_weight,
+            self.everything,
+            0,
+            raw,
+            self.slopes,
+        )
+
+    def multiplied(self, columns: Iterable[int], source: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """Write source times the factors of these columns to `out`, both (n * W,)."""
+        for n in columns:
+            kernel.multiply(self.tables[n], self.width, self.slots[n], source, out)
+            source = out
+        return out
+
+    def model(self) -> kernel.Quadratic:
+        """Return the parabola about the present predictions."""
+        loss = self.problem.loss
+        if loss.code != SQUARED:
+            args = (loss.code, loss.shape, self.y, self.row_weight, self.raw)
+            kernel.curvatures(*args, self.curvature)
+        return kernel.Quadratic(self.slopes, self.curvature)
+
+    def column_order(self) -> list[int]:
+        """Return the columns, those first by which the loss falls most: not by their place."""
+        pulls = np.column_stack([self.slopes, self.row_weight])
+        gains = []
+        for slots in self.slots:
+            begins = slots.bounds[:-1][np.diff(slots.bounds) > 0]
+            cells = np.add.reduceat(pulls[slots.order], begins, axis=0)
+            gains.append(np.sum(cells[:, :-1] ** 2 / np.maximum(cells[:, -1:], _TINY)))
+        return np.argsort(-np.array(gains), kind="stable").tolist()
+
+    # ---- a sweep --------------------------------------------------------------------------------
+
+    def train(self, rates: np.ndarray, rng: np.random.Generator) -> float:
+        """Update every block once."""
+        problem = self.problem
+        self.bands = [a + self.noise * b for a, b in zip(problem.fixed.bands, problem.scaled.bands)]
+        self.refresh()
+        for n in range(len(self.additive)):
+            self.update_additive(n)
+        self.descend(self.order, 0)
+        self.update_weights()
+        return self.loss
+
+    def descend(self, columns: list[int], level: int) -> None:
+        """Update these columns; rooms[level] holds the product of all others' factors.
+
+        Half of them first, with the other half as it was; then the other half, with the first as
+        it is now. A column's product thus costs log N factors, and never a division.
+        """
+        if len(columns) == 1:
+            self.update_core(columns[0], self.rooms[level])
+            return
+        half = len(columns) // 2
+        for own, rest in ((columns[:half], columns[half:]), (columns[half:], columns[:half])):
+            self.multiplied(rest, self.rooms[level], self.rooms[level + 1])
+            self.descend(own, level + 1)
+
+    def update_core(self, n: int, product: np.ndarray) -> None:
+        """Move the core of column n to its minimum."""
+        emphasis, gram = np.zeros(self.problem.local.dims[n]), np.zeros(self.width**2)
+        order = self.problem.order
+        if order is not None:
+            emphasis = order.alpha * order.emphasis[n] ** 2
+            c = self.weights.reshape(-1, self.width)
+            gram = (c.T @ c * self.gram_product(skip=n)).ravel()
+        block = Block(
+            self.tables[n],
+            self.slots[n],
+            self.bands[n],
+            product,
+            self.weights,
+            self.width,
+            emphasis,
+            gram,
+        )
+        self.update(block)
+
+    def update_additive(self, n: int) -> None:
+        """Move the additive part of column n: a core of rank L with a product of one."""
+        dim, side = self.problem.local.dims[n], self.side
+        block = Block(
+            self.additive[n],
+            self.slots[n],
+            self.bands[n],
+            np.ones(len(self.raw) * side),
+            pad(np.eye(self.raw.shape[1]), side),
+            side,
+            np.zeros(dim),
+            np.zeros(side**2),
+        )
+        self.update(block)
+
+    def gram_product(self, skip: int = -1) -> np.ndarray:
+        """Return the product, entry by entry, of the Gram matrices of all columns but one."""
+        out = np.ones((self.width, self.width))
+        assert self.problem.order is not None
+        for n, b in enumerate(self.problem.order.emphasis):
+            if n != skip:
+                y = self.tables[n].reshape(-1, self.width) * b[:, None]
+                out *= y.T @ y
+        return out
+
+    def update(self, block: Block) -> None:
+        """Solve the normal equations of a block and go there, or as far as it pays."""
+        model, damping = self.model(), self.damping
+        for _ in range(4):
+            step, solved = solve_block(block, model, damping)
+            if solved and np.all(np.isfinite(step)):
+                break
+            damping = 1e-6 + 100.0 * damping
+        else:
+            return
+        part = np.empty_like(block.product)
+        moved = np.zeros_like(self.raw)
+        kernel.multiply(step, block.width, block.slots, block.product, part)
+        kernel.read_out(part, block.width, block.weights, moved)
+        linear = 2.0 * (step @ block.slope(block.core))
+        square = step @ block.slope(step)
+        block.core += self.best_share(moved, linear, square) * step
+
+    def update_weights(self) -> None:
+        """Move the output weights, where they may."""
+        if not np.any(self.free):
+            return
+        width, model = self.width, self.model()
+        product = self.multiplied(self.order, self.rooms[0], self.rooms[-1])
+        order = self.problem.order
+        z = np.zeros((width, width)) if order is None else order.alpha * self.gram_product()
+        step, c = np.zeros_like(self.free), self.weights.reshape(-1, width)
+        for k, free in enumerate(self.free):
+            moments, gradient = np.zeros(width * width), np.zeros(width)
+            kernel.weight_moments(product, width, model, k, moments, gradient)
+            matrix = (moments.reshape(width, width) + 2.0 * z) * np.outer(free, free)
+            gradient = (gradient + 2.0 * (z @ c[k])) * free
+            floor = FLOOR * matrix.max() + _TINY
+            step[k], solved = banded.solve_dense(matrix.ravel(), gradient, self.damping, floor)
+            if not (solved and np.all(np.isfinite(step[k]))):
+                step[k] = 0.0
+        moved = np.zeros_like(self.raw)
+        kernel.read_out(product, width, step.ravel(), moved)
+        linear, square = 2.0 * np.sum(step * (c @ z)), np.sum(step * (step @ z))
+        self.weights += self.best_share(moved, linear, square) * step.ravel()
+
+    def best_share(self, moved: np.ndarray, linear: float, square: float) -> float:
+        """Return how much of a step to take, and take it in the predictions.
+
+        moved : (n, L) is what the whole step does to them; the penalties change by
+        t * linear + t**2 * square. Where no part of the step lowers the objective, it is zero.
+        """
+        start, exact = self.loss, self.problem.loss.code == SQUARED
+
+        def rise(t: float) -> float:
+            return self.measured(self.raw + t * moved) - start + t * linear + t * t * square
+
+        share, best = 0.0, 0.0
+        for t in 0.5 ** np.arange(_HALVINGS):
+            found = rise(t)
+            if found < 0.0:
+                share, best = float(t), found
+                break
+        while not exact and 0.0 < share < _LONGEST and (found := rise(2.0 * share)) < best:
+            share, best = 2.0 * share, found
+        if share > 0.0:
+            self.raw += share * moved
+        self.loss = self.measured(self.raw)
+        return share
+
+    # ---- what a course is asked for -------------------------------------------------------------
+
+    def averaged(self, out: CPCores | None) -> CPCores:
+        """Return the cores as they are."""
+        rank, n_outputs = self.cores.rank, self.raw.shape[1]
+        factors = [a.reshape(-1, self.width)[:, :rank].copy() for a in self.tables]
+        weights = self.weights.reshape(-1, self.width)[:, :rank].T.copy()
+        additive = [v.reshape(-1, self.side)[:, :n_outputs].copy() for v in self.additive]
+        return CPCores(factors, weights, self.problem.intercept, additive or None)
+
+    def predict(self, parameters: CPCores, local: LocalFeatures) -> np.ndarray:
+        """Contract cores."""
+        return parameters.contract(local)
+
+    def unpack(self, parameters: CPCores) -> CPCores:
+        """Return the cores themselves."""
+        return parameters
+
+    def advice(self) -> str:
+        """Say what to change after a run that led nowhere."""
+        return "Raise l2 or smoothness, lower rank, or use solver='adam'."

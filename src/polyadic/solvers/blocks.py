@@ -1,0 +1,119 @@
+"""Blocks of a CP model in which f is linear, and columns sorted for least squares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from polyadic.kernels import als as kernel
+from polyadic.kernels import banded
+from polyadic.kernels.simd import LANES, padded
+from polyadic.local import LocalFeatures
+from polyadic.maps.base import FeatureMap
+from polyadic.penalties import band_product
+
+_MOST_SLOTS = 4
+FLOOR = 1e-10  # of the diagonal of normal equations, as a share of its largest entry
+
+
+@dataclass
+class Block:
+    """A core, and what it is multiplied with on its way to f: product and output weights."""
+
+    core: np.ndarray  # (d * W,), changed in place
+    slots: kernel.Slots
+    penalty: np.ndarray  # (d, 5)
+    product: np.ndarray  # (n * W,)
+    weights: np.ndarray  # (L * W,)
+    width: int
+    emphasis: np.ndarray  # (d,), squared, times alpha
+    gram: np.ndarray  # (W * W,), Z of the order penalty
+
+    def slope(self, core: np.ndarray) -> np.ndarray:
+        """Return half the gradient of the penalties at another core : (d * W,)."""
+        a = core.reshape(-1, self.width)
+        order = (self.emphasis[:, None] * a) @ self.gram.reshape(self.width, self.width)
+        return (band_product(self.penalty, a) + order).ravel()
+
+
+def pad(core: np.ndarray, width: int) -> np.ndarray:
+    """Return a core (d, R) with zeros up to a width of W, flat : (d * W,)."""
+    out = np.zeros((len(core), width))
+    out[:, : core.shape[1]] = core
+    return out.ravel()
+
+
+def depth(n_columns: int) -> int:
+    """Return how many products of factors a sweep keeps at once."""
+    return 3 + int(np.ceil(np.log2(max(2, n_columns))))
+
+
+def working_room(maps: Sequence[FeatureMap], rank: int, n_rows: int) -> int:
+    """Return the working memory of a run, in the units of six float32 that parameters count in."""
+    width = padded(rank)
+    block = 6 * max(m.dim for m in maps) * width * width  # at most: four slots and the constant
+    return (n_rows * width * (depth(len(maps)) + 1) + block) // 3
+
+
+def check_maps(local: LocalFeatures) -> None:
+    """Refuse columns whose rows meet more than a few elements."""
+    n_slots = np.diff(local.layout.slots)
+    for n, dense in enumerate(local.layout.dense):
+        if dense or n_slots[n] > _MOST_SLOTS:
+            raise ValueError(
+                f"solver='als' serves maps with at most {_MOST_SLOTS} neighbouring elements a row: "
+                f"'hat', 'onehot', BSpline of degree 3 or less. Column {n} has a map with "
+                f"{n_slots[n]} elements a row: change it, or use solver='adam'."
+            )
+
+
+def column_slots(local: LocalFeatures, n: int) -> kernel.Slots:
+    """Return the slots of column n, neighbours in order, and its rows sorted by cell."""
+    layout, own = local.layout, slice(local.layout.slots[n], local.layout.slots[n + 1])
+    constant = bool(layout.constant[n])
+    index = local.index[:, own].astype(np.int64) - layout.first[n] - constant
+    value = local.value[:, own].astype(np.float64)
+    m = int(local.dims[n]) - constant
+    count = max(1, min(index.shape[1], m))
+    start = np.where(value != 0, index, m).min(axis=1)
+    none = start == m
+    start = np.clip(start, 0, m - count)
+    place = np.where(value != 0, index - start[:, None], 0)
+    if np.any(place < 0) or np.any(place >= count):
+        raise ValueError(
+            f"solver='als' serves maps whose elements in a row are neighbours, and those of column "
+            f"{n} are not: use another map, or solver='adam'."
+        )
+    neat = np.zeros((len(index), count))
+    np.add.at(neat, (np.arange(len(index))[:, None], place), value)
+    total = neat.sum(axis=1)
+    unity = bool(np.all(none | (np.abs(total - 1.0) < 1e-5)))
+    if unity:  # up to the rounding of float32, which would spoil the Schur complement
+        neat[~none] /= total[~none, None]
+    cell = np.where(none, m, start)
+    order = np.argsort(cell, kind="stable")
+    bounds = np.searchsorted(cell[order], np.arange(m + 2))
+    return kernel.Slots(start, neat, order, bounds, constant, unity)
+
+
+def solve_block(block: Block, model: kernel.Quadratic, damping: float) -> tuple[np.ndarray, bool]:
+    """Return the step of a block : (d * W,), and whether its equations could be solved."""
+    width, slots = block.width, block.slots
+    n = len(block.core) - (width if slots.constant else 0)
+    near = slots.value.shape[1] * width - 1
+    far = max(abs(b - 2) for b in range(5) if b == 2 or np.any(block.penalty[:, b]))
+    reach = max(near, far * width)
+    system = banded.System(
+        np.zeros((n, padded(reach + LANES))),
+        np.zeros((n, width + LANES)),
+        np.zeros(width * width),
+        np.zeros(len(block.core)),
+    )
+    kernel.normal_equations(block.product, width, block.weights, slots, model, system)
+    args = (block.core, width, slots.constant, block.penalty, block.emphasis, block.gram)
+    banded.add_penalties(*args, system)
+    largest = max(system.band[:, 0].max(initial=0.0), system.corner.max())
+    floor = FLOOR * largest + np.finfo(float).tiny
+    return banded.solve(system, width, reach, slots.constant, damping, floor)

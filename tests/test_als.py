@@ -1,0 +1,340 @@
+"""Alternating least squares: every block against the explicit problem, and the laws of a fit."""
+
+from dataclasses import replace
+
+import numpy as np
+import parts
+import pytest
+
+from polyadic import CPClassifier, CPRegressor, inits, local, losses, maps, penalties
+from polyadic.formats.cp import CPCores
+from polyadic.solvers.als import ALS, AlsCourse
+from polyadic.solvers.base import Problem, Rows
+
+n_outputs_of_interest = pytest.mark.parametrize("n_outputs", [1, 3])
+
+
+class Waves(maps.Hat):
+    """Hats whose values do not add up to one."""
+
+    def encode(self, x):
+        index, value = super().encode(x)
+        return index, value * np.float32([0.5, 2.0])
+
+
+FAMILY = [
+    maps.Hat(n_knots=5),
+    maps.OneHot(),
+    maps.BSpline(n_knots=4),
+    Waves(n_knots=4),
+    maps.Hat(n_knots=2),
+]
+
+
+def local_table(n=60, seed=0):
+    """Return fitted local maps and columns with missing values and unseen categories."""
+    rng = np.random.default_rng(seed)
+    columns = []
+    for family in FAMILY:
+        x = rng.integers(-1, 4, n) if family.kind == "categorical" else rng.normal(size=n)
+        if family.kind == "numeric":
+            x[rng.random(n) < 0.1] = np.nan
+        columns.append(x)
+    return [m.clone().fit(x) for m, x in zip(FAMILY, columns)], columns
+
+
+def make_problem(loss, n_outputs, order=False, seed=0, n=60):
+    rng = np.random.default_rng(seed)
+    family, columns = local_table(n, seed)
+    y = rng.normal(size=(n, n_outputs))
+    if loss.code in (losses.Logistic.code, losses.Poisson.code):
+        y = (y > 0).astype(float)
+    if loss.code == losses.Softmax.code:
+        y = rng.integers(0, n_outputs, (n, 1)).astype(float)
+    rows = Rows(local.encode(family, columns), y, rng.random(n) + 0.5)
+    fixed = penalties.ridge(family, 0.01) + penalties.smoothness(family, 0.02)
+    emphasis = penalties.Order(0.01, penalties.emphasis(family, 1.5)) if order else None
+    degrees = [m.degrees for m in family]
+    zero = penalties.ridge(family, 0.0)
+    return (
+        family,
+        columns,
+        Problem(rows, None, loss, np.zeros(n_outputs), degrees, fixed, zero, emphasis),
+    )
+
+
+def objective(problem, cores):
+    """Return the mean loss plus penalties, in double precision and from dense features."""
+    raw = cores.intercept + dense_product(problem, cores) @ cores.weights
+    for phi, v in zip(dense_features(problem), cores.additive or []):
+        raw = raw + phi @ v
+    value = problem.loss.value(problem.y, raw, problem.weight) + problem.fixed.value(cores)
+    return value + (0.0 if problem.order is None else problem.order.value(cores))
+
+
+def dense_features(problem):
+    features = problem.local
+    out = []
+    for n, dim in enumerate(features.dims):
+        phi = np.zeros((len(features), dim))
+        phi[:, 0] = features.layout.constant[n]
+        for s in range(features.layout.slots[n], features.layout.slots[n + 1]):
+            element = features.index[:, s] - features.layout.first[n]
+            np.add.at(phi, (np.arange(len(phi)), element), features.value[:, s])
+        out.append(phi)
+    return out
+
+
+def dense_product(problem, cores, skip=None):
+    out = np.ones((len(problem.local), cores.rank))
+    for n, phi in enumerate(dense_features(problem)):
+        if n != skip:
+            out *= phi @ cores.factors[n]
+    return out
+
+
+def course(problem, cores, free=None, **changes):
+    run = AlsCourse(ALS(**{"damping": 0.0} | changes), problem, cores, free)
+    run.bands = problem.fixed.bands
+    return run
+
+
+def banded(band):
+    """Write a band (d, 5) out as a matrix."""
+    out = np.zeros((len(band), len(band)))
+    for k in range(len(band)):
+        for b in range(5):
+            if 0 <= k + b - 2 < len(band):
+                out[k, k + b - 2] = band[k, b]
+    return out
+
+
+@n_outputs_of_interest
+@pytest.mark.parametrize("order", [False, True], ids=["", "order penalty"])
+@pytest.mark.parametrize("n", range(len(FAMILY)), ids=[type(m).__name__ for m in FAMILY])
+def test_a_core_moves_to_the_solution_of_its_least_squares_problem(n, n_outputs, order):
+    _, _, problem = make_problem(losses.SquaredError(), n_outputs, order)
+    cores = parts.random_cores(problem.local.dims, 3, n_outputs, zeros=0.1)
+    cores = replace(cores, intercept=np.zeros(n_outputs))
+    run = course(problem, cores)
+    product = dense_product(problem, cores, skip=n)
+    room = np.zeros((len(product), run.width))
+    room[:, :3] = product
+    run.update_core(n, room.ravel())
+    phi = dense_features(problem)[n]
+    weight = np.sqrt(problem.weight / problem.weight.sum())[:, None]
+    design = np.concatenate(
+        [
+            weight * (phi[:, :, None] * (product * c)[:, None, :]).reshape(len(phi), -1)
+            for c in cores.weights.T
+        ]
+    )
+    hessian = design.T @ design + np.kron(banded(problem.fixed.bands[n]), np.eye(3))
+    if order:
+        z = cores.weights @ cores.weights.T
+        for m, b in enumerate(problem.order.emphasis):
+            if m != n:
+                z = z * ((b[:, None] * cores.factors[m]).T @ (b[:, None] * cores.factors[m]))
+        hessian += problem.order.alpha * np.kron(np.diag(problem.order.emphasis[n] ** 2), z)
+    target = (weight * problem.y).T.ravel()
+    expected = np.linalg.lstsq(hessian, design.T @ target, rcond=None)[0].reshape(-1, 3)
+    found = run.averaged(None).factors[n]
+    moved = replace(cores, factors=[*cores.factors[:n], expected, *cores.factors[n + 1 :]])
+    assert objective(problem, run.averaged(None)) == pytest.approx(
+        objective(problem, moved), rel=1e-7
+    )
+    np.testing.assert_allclose(phi @ found * product, phi @ expected * product, atol=1e-4)
+
+
+@n_outputs_of_interest
+def test_output_weights_move_to_their_least_squares_solution_where_they_are_free(n_outputs):
+    _, _, problem = make_problem(losses.SquaredError(), n_outputs)
+    cores = parts.random_cores(problem.local.dims, 4, n_outputs, zeros=0.0)
+    cores = replace(cores, intercept=np.zeros(n_outputs))
+    free = np.ones((4, n_outputs))
+    free[1, 0] = 0.0
+    run = course(problem, cores, free)
+    run.update_weights()
+    found, product = run.averaged(None).weights, dense_product(problem, cores)
+    assert found[1, 0] == cores.weights[1, 0]
+    root = np.sqrt(problem.weight)[:, None]
+    for k in range(n_outputs):
+        own = free[:, k] > 0
+        rest = problem.y[:, k] - product[:, ~own] @ cores.weights[~own, k]
+        expected = np.linalg.lstsq(root * product[:, own], root[:, 0] * rest, rcond=None)[0]
+        np.testing.assert_allclose(found[own, k], expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("order", [False, True], ids=["", "order penalty"])
+@pytest.mark.parametrize("additive", [False, True], ids=["", "additive part"])
+@pytest.mark.parametrize("loss", parts.LOSSES, ids=repr)
+@n_outputs_of_interest
+def test_the_objective_never_rises(loss, n_outputs, additive, order):
+    if loss.code == losses.Softmax.code and n_outputs == 1:
+        loss, n_outputs = losses.Softmax(2), 2
+    _, _, problem = make_problem(loss, n_outputs, order)
+    cores = parts.random_cores(problem.local.dims, 4, n_outputs, additive=additive)
+    cores = replace(cores, intercept=problem.intercept)
+    run = course(problem, cores, damping=1e-3)
+    values = [objective(problem, cores)]
+    for _ in range(4):
+        run.train(np.zeros(1), np.random.default_rng(0))
+        values.append(objective(problem, run.averaged(None)))
+    assert np.all(np.diff(values) <= 1e-9 * np.abs(values[:-1]))
+    assert values[-1] < values[0]
+
+
+def test_every_step_is_one_down():
+    _, _, problem = make_problem(losses.Poisson(), 3)
+    cores = parts.random_cores(problem.local.dims, 4, 3)
+    run = course(problem, replace(cores, intercept=problem.intercept))
+    values = [objective(problem, run.averaged(None))]
+
+    def watched(update):
+        def work(*args):
+            update(*args)
+            values.append(objective(problem, run.averaged(None)))
+
+        return work
+
+    run.update_core, run.update_weights = watched(run.update_core), watched(run.update_weights)
+    run.train(np.zeros(1), np.random.default_rng(0))
+    assert len(values) == len(FAMILY) + 2
+    assert np.all(np.diff(values) <= 1e-12)
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["collinear", "nothing to learn"])
+def test_singular_equations_are_no_obstacle(empty):
+    x = np.repeat(np.arange(4.0), 5)
+    family = [maps.Hat(4).fit(x), maps.OneHot().fit(x.astype(int))]
+    y = np.zeros((20, 1)) if empty else np.sin(x)[:, None]
+    rows = Rows(local.encode(family, [x, x.astype(int)]), y, np.ones(20))
+    zero = penalties.ridge(family, 0.0)
+    problem = Problem(
+        rows, None, losses.SquaredError(), np.zeros(1), [m.degrees for m in family], zero, zero
+    )
+    factors = [np.ones((m.dim, 6)) for m in family]
+    start = CPCores(factors, np.zeros((6, 1)) if empty else np.ones((6, 1)), np.zeros(1))
+    solution = ALS(max_epochs=3).solve(problem, start, None, np.random.default_rng(0))
+    np.testing.assert_allclose(solution.cores.contract(problem.local), y, atol=1e-3)
+
+
+def toy(n=1500, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 4))
+    y = np.sin(3 * X[:, 0]) * X[:, 1] + X[:, 2] ** 2 + 0.05 * rng.normal(size=n)
+    X[rng.random(X.shape) < 0.01] = np.nan
+    return X, y
+
+
+def small(solver="als", **changes):
+    settings = {"rank": 8, "n_members": 2, "random_state": 0} | changes
+    return CPRegressor(solver=solver, **settings)
+
+
+@pytest.mark.parametrize("solver", ["als", "als+adam"])
+def test_a_toy_is_fitted(solver):
+    X, y = toy()
+    new_X, new_y = toy(seed=1)
+    model = small(solver).fit(X, y)
+    assert model.score(new_X, new_y) > 0.95
+    assert all(np.isfinite(h["validation_loss"]).all() for h in model.history_)
+    assert model.n_iter_ == max(len(h["train_loss"]) for h in model.history_)
+
+
+def test_what_users_and_items_have_in_common_is_found():
+    # Neither column says anything by itself: the start is a saddle.
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 60, 4000), rng.integers(0, 50, 4000)])
+    y = rng.normal(size=60)[X[:, 0]] * rng.normal(size=50)[X[:, 1]]
+    model = small(n_members=1, categorical_features=[0, 1]).fit(X[:3000], y[:3000])
+    assert model.score(X[3000:], y[3000:]) > 0.95
+
+
+def test_several_outputs_and_classes_are_fitted():
+    X, y = toy()
+    both = np.stack([y, X[:, 2]], axis=1)
+    both = np.nan_to_num(both)
+    for separate in (False, True):
+        model = small(n_members=1, separate_outputs=separate).fit(X, both)
+        assert model.score(X, both) > 0.9
+        if separate:
+            assert np.count_nonzero(model.weights_) <= 16
+    kinds = np.digitize(y, [-0.2, 0.6])
+    model = CPClassifier(solver="als", rank=8, n_members=1, random_state=0).fit(X, kinds)
+    assert model.score(X, kinds) > 0.9
+
+
+def test_a_weight_of_two_is_the_row_twice():
+    X, y = toy(300)
+    weight = np.random.default_rng(1).integers(1, 4, 300)
+    once = small(n_members=1).fit(X, y, sample_weight=weight)
+    twice = small(n_members=1).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    np.testing.assert_array_equal(once.predict(X), twice.predict(X))
+
+
+def test_order_of_rows_and_columns_does_not_matter():
+    X, y = toy(400)
+    rng = np.random.default_rng(2)
+    rows, columns = rng.permutation(len(X)), rng.permutation(4)
+    expected = small(max_epochs=3).fit(X, y).predict(X)
+    shuffled = small(max_epochs=3).fit(X[rows], y[rows])
+    np.testing.assert_array_equal(shuffled.predict(X), expected)
+    permuted = small(max_epochs=3).fit(X[:, columns], y)
+    np.testing.assert_allclose(permuted.predict(X[:, columns]), expected, atol=1e-3)
+
+
+def test_threads_do_not_change_the_result():
+    X, y = toy(400)
+    one, two = (small(n_jobs=n, max_epochs=3).fit(X, y).predict(X) for n in (1, 2))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_a_fit_stops_after_three_sweeps_in_vain_and_keeps_the_best():
+    X, y = toy(200)
+    model = small(n_members=1, rank=16).fit(X, y)
+    losses_ = model.history_[0]["validation_loss"]
+    assert len(losses_) == 20 or int(np.argmin(losses_)) == len(losses_) - 4
+
+
+def test_the_additive_part_of_a_linear_start_moves_as_well():
+    X, y = toy(600)
+    model = small(n_members=1, rank=3, init=inits.Linear(), early_stopping=False).fit(X, y)
+    start = small(n_members=1, rank=3, init=inits.Linear(), max_epochs=0).fit(X, y)
+    assert np.abs(model.tensor_.additive[2] - start.tensor_.additive[2]).max() > 1e-3
+    assert np.all(np.diff(model.history_[0]["train_loss"]) < 0)
+
+
+def test_warm_start_never_ends_worse_on_the_rows_it_is_judged_on():
+    X, y = toy(600)
+    model = small(n_members=1, max_epochs=2, warm_start=True)
+    held = {"X_val": X[:200], "y_val": y[:200]}
+    before = model.fit(X[200:], y[200:], **held).score(X[:200], y[:200])
+    assert model.fit(X[200:], y[200:], **held).score(X[:200], y[:200]) >= before - 1e-6
+
+
+def test_partial_fit_takes_passes_of_adam():
+    X, y = toy(300)
+    ours, adams = (small(s).partial_fit(X, y).predict(X) for s in ("als", "adam"))
+    np.testing.assert_array_equal(ours, adams)
+
+
+def test_what_cannot_be_served_is_refused_with_the_way_out():
+    X, y = toy(50)
+    with pytest.raises(ValueError, match=r"'hat', 'onehot'.*Column 0 has a map with 2 elements"):
+        small(maps=maps.Polynomial(3)).fit(X, y)
+    with pytest.raises(ValueError, match="at most 4 neighbouring"):
+        small(maps=maps.BSpline(degree=4)).fit(X, y)
+    with pytest.raises(ValueError, match="solver='als' runs on engine='fused' only"):
+        small(engine="torch").fit(X, y)
+
+
+def test_elements_that_are_no_neighbours_are_refused():
+    class Ends(maps.Hat):
+        def encode(self, x):
+            index, value = super().encode(x)
+            return np.where(index > 0, [1, self.dim - 1], index).astype(np.int32), value
+
+    X, y = toy(50)
+    with pytest.raises(ValueError, match="neighbours, and those of column 0 are not"):
+        small(maps=Ends(5)).fit(X, y)
