@@ -1,5 +1,9 @@
 """Members: models trained side by side on knots and held-out rows of their own, merged into one.
 
+How strong the penalties that go with the noise should be differs by a factor of hundreds between
+tables. So the first members try a ladder of strengths on the same held-out rows; the best of them
+stays, and the others are trained with its strength on held-out rows of their own.
+
 The mean of CP predictors is a CP predictor: terms are concatenated, output weights divided by the
 number of members. Members with different knots are first carried over to the union of their knots,
 which is exact for hats.
@@ -9,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +28,10 @@ from polyadic.solvers.base import Problem, Rows, Solution, Solver
 
 _AUTO_L2 = 2.0  # times noise over rows
 _AUTO_SMOOTHNESS = 30.0
+_MANY = 48.0  # elements of a numeric column beyond which L2 is shared among them
+STRENGTHS = (0.03, 0.25, 1.5, 8.0)  # times the two above, tried by the first members
+STRENGTHS_LONG = (0.4, 1.5, 6.0)
+SHORT, LONG = 2000, 8000
 _FEW_ROWS = 5  # fewer held-out rows than this cannot judge anything
 
 
@@ -70,6 +78,7 @@ class Recipe:
     order_beta: float
     separate: bool
     validation_fraction: float  # 0: no rows are held out
+    strength: float = 1.0  # of the penalties that go with the noise
 
 
 @dataclass(frozen=True)
@@ -96,14 +105,16 @@ def train_members(
     """Train the members, n_jobs at a time. What a member becomes depends on the seed alone."""
     marks = _column_marks(table.columns)
     fold_of = assign_folds(recipe, table, held_out, seed)
+    judged = held_out is not None or fold_of is not None
 
-    def train(number: int) -> Member:
+    def train(task: tuple[int, float]) -> Member:
+        number, strength = task
         own = [
             m.jitter(np.random.default_rng((seed, number, mark, 1))) if n_members > 1 else m
             for m, mark in zip(maps, marks)
         ]
         train_rows, held_rows = hold_out(table, held_out, fold_of, number)
-        problem = build_problem(recipe, own, train_rows, held_rows)
+        problem = build_problem(replace(recipe, strength=strength), own, train_rows, held_rows)
         rngs = [np.random.default_rng((seed, number, mark)) for mark in marks]
         rng = np.random.default_rng((seed, number))
         start: Start = recipe.init.start(problem, recipe.rank, [*rngs, rng])
@@ -111,10 +122,27 @@ def train_members(
         solution = recipe.solver.solve(problem, start.cores, start.free, rng, tell)
         return Member(own, solution)
 
-    if n_jobs == 1 or n_members == 1:
-        return [train(number) for number in range(n_members)]
-    with ThreadPoolExecutor(min(n_jobs, n_members)) as pool:
-        return list(pool.map(train, range(n_members)))
+    strengths, n_pilots = ladder(recipe, table, n_members) if judged else ((1.0,), 1)
+    with ThreadPoolExecutor(n_jobs) as pool:
+        tasks = [(number, s) for s in strengths for number in range(n_pilots)]
+        pilots = np.array([*pool.map(train, tasks), None])[:-1].reshape(-1, n_pilots)
+        losses = np.array([[pilot.solution.loss for pilot in row] for row in pilots])
+        best = int(np.argmin(losses.mean(axis=1)))
+        rest = [(number, strengths[best]) for number in range(n_pilots, n_members)]
+        return [*pilots[best], *pool.map(train, rest)]
+
+
+def ladder(recipe: Recipe, table: Table, n_members: int) -> tuple[tuple[float, ...], int]:
+    """Return the strengths to try, and how many members shall try each.
+
+    Several where there are members to profit from the choice. Few held-out rows say little, so that
+    two members try them on a small table.
+    """
+    if n_members == 1 or (recipe.l2 is not None and recipe.smoothness is not None):
+        return (1.0,), 1
+    if len(table) >= LONG:
+        return STRENGTHS_LONG, 1
+    return STRENGTHS, min(n_members, 2) if len(table) < SHORT else 1
 
 
 def resume(
@@ -178,14 +206,15 @@ def build_problem(
     n = n_seen + rows.worth()
     zero = penalties.Banded([np.zeros((m.dim, 5)) for m in maps])
     fixed, scaled = zero, zero
-    for strength, auto, build in (
-        (recipe.l2, _AUTO_L2, penalties.ridge),
-        (recipe.smoothness, _AUTO_SMOOTHNESS, penalties.smoothness),
-    ):
-        if strength is None:
-            scaled = scaled + build(maps, auto / n)
-        else:
-            fixed = fixed + build(maps, strength)
+    if recipe.l2 is None:
+        scaled = scaled + penalties.ridge(maps, recipe.strength * _AUTO_L2 / n, _MANY)
+    else:
+        fixed = fixed + penalties.ridge(maps, recipe.l2)
+    if recipe.smoothness is None:
+        strength = recipe.strength * _AUTO_SMOOTHNESS / n
+        scaled = scaled + penalties.smoothness(maps, strength)
+    else:
+        fixed = fixed + penalties.smoothness(maps, recipe.smoothness)
     order = None
     if recipe.order_alpha > 0:
         order = penalties.Order(recipe.order_alpha, penalties.emphasis(maps, recipe.order_beta))

@@ -122,7 +122,7 @@ class CPClassifier(Classification, CPEstimator):
         smoothness="auto",
         init="near_one",
         separate_outputs=False,
-        solver="adam",
+        solver="auto",
         engine="fused",
         device="cpu",
         n_members=6,

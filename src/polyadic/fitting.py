@@ -10,8 +10,17 @@ import numpy as np
 from joblib import effective_n_jobs
 
 from polyadic import local, settings
-from polyadic.ensemble import Member, Table, build_problem, merge, resume, train_members
+from polyadic.ensemble import (
+    Member,
+    Table,
+    build_problem,
+    ladder,
+    merge,
+    resume,
+    train_members,
+)
 from polyadic.formats.cp import CPCores
+from polyadic.kernels.losses import SQUARED
 from polyadic.maps import Hat
 from polyadic.maps.base import FeatureMap
 from polyadic.solvers.adam import Adam, AdamState
@@ -43,7 +52,7 @@ class CPEstimator(TableEstimator):
 
     @staticmethod
     def _solvers() -> list[str]:
-        return ["adam", "als", "als+adam"]
+        return ["auto", "adam", "als", "als+adam"]
 
     def __init__(
         self,
@@ -56,7 +65,7 @@ class CPEstimator(TableEstimator):
         smoothness="auto",
         init="near_one",
         separate_outputs=False,
-        solver="adam",
+        solver="auto",
         engine="fused",
         device="cpu",
         n_members=6,
@@ -101,12 +110,25 @@ class CPEstimator(TableEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def _solver(self, table: Table) -> Solver:
+    def _chosen_solver(self, maps: list[FeatureMap]) -> str:
+        """Resolve solver="auto": a sweep of least squares first, where that is the faster way.
+
+        That is for the squared error, whose parabola is exact, and maps of few slots. A start that
+        was asked for is kept.
+        """
+        if self.solver != "auto":
+            return self.solver
+        plain = self.engine == "fused" and self.init == "near_one" and self.max_epochs != 0
+        local = not any(m.all_slots for m in maps)
+        return "als+adam" if plain and local and self._loss().code == SQUARED else "adam"
+
+    def _solver(self, table: Table, maps: list[FeatureMap]) -> Solver:
+        solver = self._chosen_solver(maps)
         if self.engine == "torch":
-            return self._torch_solver(table)
-        if self.solver == "adam":
+            return self._torch_solver(table, solver)
+        if solver == "adam":
             return self._adam(table)
-        if self.solver == "als":
+        if solver == "als":
             patience = self.n_iter_no_change or PATIENCE
             sweeps = MAX_SWEEPS if self.max_epochs == "auto" else self.max_epochs
             return ALS(max_epochs=sweeps, n_iter_no_change=patience)
@@ -115,11 +137,10 @@ class CPEstimator(TableEstimator):
     def _adam(self, table: Table) -> Adam:
         return Adam(**self._schedule(table, _PEAK_RATE))
 
-    def _torch_solver(self, table: Table) -> Solver:
-        if self.solver != "adam":
+    def _torch_solver(self, table: Table, solver: str) -> Solver:
+        if solver != "adam":
             raise ValueError(
-                f"solver={self.solver!r} runs on engine='fused' only; engine='torch' has "
-                "solver='adam'."
+                f"solver={solver!r} runs on engine='fused' only; engine='torch' has solver='adam'."
             )
         from polyadic.solvers.torch_optim import TorchOptim
 
@@ -129,7 +150,8 @@ class CPEstimator(TableEstimator):
         fitted = super()._fit_maps(table)
         separate = self.separate_outputs and len(self._center) > 1
         width = self.rank * (len(self._center) if separate else 1)
-        extra = 0 if self.solver == "adam" else working_room(fitted, width, len(table))
+        alone = self._chosen_solver(fitted) == "adam"
+        extra = 0 if alone else working_room(fitted, width, len(table))
         settings.check_memory(
             fitted, width, self.order_alpha, len(table), self.n_members, self._threads(), extra
         )
@@ -138,9 +160,11 @@ class CPEstimator(TableEstimator):
     def _train(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
         self._passes = None
         maps = self._fit_maps(table)
-        recipe = self._recipe(table, self._solver(table))
+        recipe = self._recipe(table, self._solver(table, maps))
+        strengths, n_pilots = ladder(recipe, table, self.n_members)
+        n_trained = self.n_members + n_pilots * (len(strengths) - 1)
         return self._with_progress(
-            recipe.solver.max_epochs * self.n_members,
+            recipe.solver.max_epochs * n_trained,
             lambda report: train_members(
                 recipe, maps, table, held_out, self.n_members, seed, self._threads(), report
             ),
@@ -149,7 +173,8 @@ class CPEstimator(TableEstimator):
     def _continue(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
         self._passes = None
         cores = self._unscaled()
-        recipe = replace(self._recipe(table, self._solver(table)), intercept=cores.intercept)
+        recipe = self._recipe(table, self._solver(table, self.maps_))
+        recipe = replace(recipe, intercept=cores.intercept)
         return self._with_progress(
             recipe.solver.max_epochs,
             lambda report: [

@@ -79,15 +79,19 @@ class Order:
             target += self.alpha * gradient
 
 
-def ridge(maps: Sequence[FeatureMap], strength: float) -> Banded:
+def ridge(maps: Sequence[FeatureMap], strength: float, many: float = np.inf) -> Banded:
     """Build the L2 penalty, strength * sum a^2, on all elements but implied constants.
+
+    A numeric column of more than `many` elements counts as one of that many: finer knots shall not
+    shrink the same curve more.
 
     Shrinking the constant element too would pull every product towards zero; shrinking the others
     alone pulls a factor towards a constant, that is, a column towards having no effect.
     """
     bands = [np.zeros((m.dim, 5)) for m in maps]
     for band, m in zip(bands, maps):
-        band[int(m.constant) :, 2] = strength
+        share = min(1.0, many / m.dim) if m.kind == "numeric" else 1.0
+        band[int(m.constant) :, 2] = share * strength
     return Banded(bands)
 
 

@@ -76,15 +76,16 @@ def _wording(low: float, high: float, whole: bool, others: tuple) -> str:
 def resolve_steps(estimator: Any, n_rows: int, n_columns: int, peak_rate: float) -> dict[str, Any]:
     """Return batch_size, max_epochs and learning_rate, by the table's size where "auto".
 
-    About 10,000 steps in all, fewer for wide tables. One step moves a product of N factors by N
-    times the rate, so that wide tables also want smaller steps.
+    About 10,000 steps for 2,000 rows, more for fewer rows, fewer for wide tables. One step moves a
+    product of N factors by N times the rate, so that wide tables also want smaller steps.
     """
     batch, epochs, rate = estimator.batch_size, estimator.max_epochs, estimator.learning_rate
     if batch == "auto":
         batch = int(np.clip(n_rows // 40, 16, 128))
     if epochs == "auto":
         narrow = min(1.0, _NARROW / n_columns)
-        epochs = int(np.clip(10_000 * batch / n_rows * narrow, 10, 400 * narrow + 20))
+        steps = 10_000 * np.clip((2000 / n_rows) ** 0.75, 0.35, 2.5)
+        epochs = int(np.clip(steps * batch / n_rows * narrow, 10, 1000 * narrow + 20))
     if rate == "auto":
         rate = peak_rate * min(1.0, np.sqrt(_NARROW / n_columns))
     return {"batch_size": int(batch), "max_epochs": int(epochs), "learning_rate": float(rate)}

@@ -12,6 +12,8 @@ from polyadic.kernels import encode as kernels
 from polyadic.maps.base import BAND, FeatureMap, check_integer, second_difference_band
 from polyadic.maps.column import distinct, quantile_knots, quantiles
 
+_USUAL = 48  # knots at which a roughness of one is the sum of squared second differences
+AUTO_KNOTS = 24, 160
 TABLE = 1025  # quantiles of a column that a map remembers, so that it can jitter
 
 
@@ -24,9 +26,10 @@ class Hat(FeatureMap):
 
     Parameters
     ----------
-    n_knots : int
-        Number of knots, at least 2: the ends of the column and, in between, quantiles of the rows
-        and of the distinct values by turns. A column of fewer distinct values has a knot for each.
+    n_knots : int or "auto"
+        Number of knots, at least 2; "auto" is the square root of the number of rows, from 24 to
+        160. The ends of the column and, in between, quantiles of the rows and of the distinct
+        values by turns. A column of fewer distinct values has a knot for each.
 
     Examples
     --------
@@ -44,19 +47,23 @@ class Hat(FeatureMap):
 
     # Quantiles of the rows and of the distinct values, for `jitter`; saving leaves them behind.
     _tables: tuple[np.ndarray, np.ndarray] | None = None
+    _wanted: int = 2
 
-    def __init__(self, n_knots: int = 48):
+    def __init__(self, n_knots: int | str = "auto"):
         self.n_knots = n_knots
 
     def fit(
         self, x: np.ndarray, y: np.ndarray | None = None, sample_weight: np.ndarray | None = None
     ) -> Self:
         """Place the knots on x : (n,)."""
-        check_integer(self, "n_knots", at_least=2)
+        if self.n_knots != "auto":
+            check_integer(self, "n_knots", at_least=2)
         values, counts = distinct(x, sample_weight)
-        self.knots_ = quantile_knots(values, counts, self.n_knots)
-        size = max(TABLE, 2 * self.n_knots)
-        if len(values) > self.n_knots:
+        n_knots = self._how_many(counts)
+        self.knots_ = quantile_knots(values, counts, n_knots)
+        self._wanted = n_knots
+        size = max(TABLE, 2 * n_knots)
+        if len(values) > n_knots:
             levels = (np.arange(size) + 0.5) / size
             rows = quantiles(values, counts, levels)
             few = len(values) <= size
@@ -64,6 +71,14 @@ class Hat(FeatureMap):
         else:
             self._tables = np.zeros(0), np.zeros(0)
         return self
+
+    def _how_many(self, counts: np.ndarray) -> int:
+        """Resolve n_knots="auto" by how many rows the counts are worth."""
+        if self.n_knots != "auto":
+            return int(self.n_knots)
+        low, high = AUTO_KNOTS
+        worth = max(counts.sum(), counts.sum() ** 2 / np.sum(counts**2)) if len(counts) else 0.0
+        return int(np.clip(np.sqrt(worth), low, high))
 
     def encode(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the two hats around each x : (n,); see `FeatureMap.encode`."""
@@ -86,7 +101,9 @@ class Hat(FeatureMap):
     @property
     def roughness(self) -> np.ndarray:
         """Band of the squared second differences along the knots, (d, 5); none on the constant."""
-        return np.vstack([np.zeros((1, BAND)), second_difference_band(self.dim - 1)])
+        n_knots = self.dim - 1
+        fine = max(n_knots - 1, 1) / (_USUAL - 1)  # finer knots make the same curve look smoother
+        return np.vstack([np.zeros((1, BAND)), fine**1.5 * second_difference_band(n_knots)])
 
     def jitter(self, rng: np.random.Generator) -> Self:
         """Return a map with inner knots at random quantiles, one level drawn in each stratum.
@@ -102,7 +119,7 @@ class Hat(FeatureMap):
             )
         if len(self._tables[0]) == 0:
             return self
-        inner = self.n_knots - 2
+        inner = self._wanted - 2
         knots = [self.knots_[[0, -1]]]
         for table, n in zip(self._tables, (inner - inner // 2, inner // 2)):
             levels = (np.arange(n) + rng.random(n)) / max(n, 1)

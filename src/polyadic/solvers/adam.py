@@ -116,7 +116,8 @@ class FusedCourse(Course):
     def train(self, rates: np.ndarray, rng: np.random.Generator) -> float:
         """Run one compiled epoch."""
         problem, state = self.problem, self.state
-        band = np.multiply(self.scaled_band, np.float32(self.noise), out=self.penalty.band)
+        weight = (self.noise * self.row_weights()).astype(np.float32)
+        band = np.multiply(self.scaled_band, weight[:, None], out=self.penalty.band)
         band += self.fixed_band
         return float(
             kernel.train_epoch(
@@ -138,6 +139,12 @@ class FusedCourse(Course):
                 self.always,
             )
         )
+
+    def squares(self, parameters: kernel.Parameters) -> np.ndarray:
+        """Return the mean square over the terms of each table row."""
+        table = parameters.table.reshape(stack_height(self.problem.local.dims), -1)
+        with np.errstate(over="ignore"):
+            return np.einsum("dr,dr->d", table, table, dtype=np.float64) / self.cores.rank
 
     def averaged(self, out: kernel.Parameters | None) -> kernel.Parameters:
         """Return the running averages."""

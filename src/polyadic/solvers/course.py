@@ -16,6 +16,10 @@ SCHEDULES = ("constant", "one_cycle")
 _FIRST_NOISE = 0.3  # what a typical table leaves unexplained; replaced by what is measured
 _WARM_UP = 0.1  # share of the steps of a one-cycle schedule that lead up to the peak
 _LAST_RATE = 1e-3  # of the peak
+_TINY = 1e-12
+_WEIGHT_PACE = 0.2
+_WEIGHT_LIMIT = 5.0  # of the logarithm of a column's weight
+_HOPELESS, _PATIENCE = 1.15, 0.25
 _FAR_WORSE = 3.0  # a loss of so many times that of a constant is no result
 
 
@@ -75,6 +79,8 @@ class Course(ABC):
         self.history: dict[str, list[float]] = {"train_loss": [], "learning_rate": []}
         if problem.held_out is not None:
             self.history["validation_loss"] = []
+        self.log_weights = np.zeros(len(problem.local.dims))
+        self.shares: np.ndarray | None = None
         self.best: Any = None
         self.spare: Any = None
         self.best_loss, self.best_epoch, self.latest = np.inf, -1, np.inf
@@ -94,6 +100,10 @@ class Course(ABC):
     @abstractmethod
     def unpack(self, parameters: Any) -> Any:
         """Return the parameters as cores."""
+
+    def squares(self, parameters: Any) -> np.ndarray | None:
+        """Return the mean square over the terms of each table row, (D,); None: no need of it."""
+        return None
 
     def run(
         self, rng: np.random.Generator, report: Report | None = None, resumed: bool = False
@@ -128,6 +138,9 @@ class Course(ABC):
             return
         if problem.loss.location_scale:
             self.noise += self.noise_pace * (min(self.latest, 1.0) - self.noise)
+        squares = self.squares(parameters)
+        if squares is not None:
+            self.weigh_columns(squares)
         # Without held-out rows there is nothing to choose an epoch by: the last one counts.
         margin = self.plan.tol * abs(self.best_loss) if self.best_epoch >= 0 else 0.0
         if problem.held_out is None or self.latest < self.best_loss:
@@ -136,6 +149,24 @@ class Course(ABC):
             # The two swap places: nothing as large as the table is allocated in every epoch.
             self.best, self.spare = parameters, self.best
             self.best_loss = self.latest
+
+    def weigh_columns(self, squares: np.ndarray) -> None:
+        """Let penalties weigh the heavier on a column the flatter its factors stay.
+
+        That is the prior variance of each column as its own factors tell it: columns without an
+        effect are held flat, and those with one are set free.
+        """
+        if self.shares is None:
+            self.shares = row_shares(self.problem.local)
+        sizes = np.add.reduceat(self.shares * squares, self.problem.local.layout.first)
+        goal = np.log(max(sizes.mean(), _TINY) / np.maximum(sizes, _TINY))
+        goal = np.clip(goal, -_WEIGHT_LIMIT, _WEIGHT_LIMIT)
+        self.log_weights += _WEIGHT_PACE * (goal - self.log_weights)
+
+    def row_weights(self) -> np.ndarray:
+        """Return the weight of the penalties that go with the noise, for every table row, (D,)."""
+        own = np.repeat(np.exp(self.log_weights), self.problem.local.dims)
+        return np.pad(own, GUARD)
 
     def held_out_loss(self, parameters: Any) -> float:
         """Return the loss of these parameters on the held-out rows."""
@@ -170,7 +201,11 @@ class Course(ABC):
         """Tell whether another epoch would be in vain."""
         patience = self.plan.n_iter_no_change
         waited = self.n_iter - 1 - self.best_epoch
-        return self.diverged or (patience is not None and waited >= patience)
+        if patience is None:
+            # The end of the cycle mends a little, but not this much.
+            far = self.latest > _HOPELESS * self.best_loss > 0
+            return self.diverged or (far and waited >= _PATIENCE * self.plan.max_epochs)
+        return self.diverged or waited >= patience
 
     def advice(self) -> str:
         """Say what to change after a run that diverged."""
@@ -194,6 +229,13 @@ class Course(ABC):
             message,
             self.best_loss,
         )
+
+
+def row_shares(local: LocalFeatures) -> np.ndarray:
+    """Return the share of the rows that meet each table row, (D,), none for implied constants."""
+    share = local.counts() / len(local)
+    share[local.layout.first[local.layout.constant]] = 0.0
+    return share
 
 
 def stack(parts: list[np.ndarray]) -> np.ndarray:

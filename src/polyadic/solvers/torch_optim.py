@@ -85,7 +85,8 @@ class TorchCourse(Course):
     def train(self, rates: np.ndarray, rng: np.random.Generator) -> float:
         """Take one pass over the rows."""
         order = torch.as_tensor(rng.permutation(len(self.problem.local)), device=self.device)
-        band = self.bands[0] + self.noise * self.bands[1]
+        weight = self._tensor(self.noise * self.row_weights()[:, None])
+        band = self.bands[0] + weight * self.bands[1]
         total = torch.zeros((), device=self.device)
         flushed = np.float32(1e-38) * np.float32(0.1) == 0  # as the caller has it
         torch.set_flush_denormal(True)  # numbers below the float range cost a hundredfold
@@ -125,6 +126,13 @@ class TorchCourse(Course):
 
         self.optimiser.step(closure)
         return met[0]
+
+    def squares(self, parameters: engine.Network) -> np.ndarray | None:
+        """Return the mean square over the terms of each table row, for CP."""
+        if not isinstance(self.cores, CPCores):
+            return None
+        table = parameters.table[:, : self.cores.rank]
+        return (table * table).mean(1).cpu().numpy().astype(np.float64)
 
     def averaged(self, out: engine.Network | None) -> engine.Network:
         """Return the running averages."""
