@@ -20,7 +20,7 @@ from polyadic.ensemble import (
     train_members,
 )
 from polyadic.formats.cp import CPCores
-from polyadic.kernels.losses import SQUARED
+from polyadic.kernels.losses import LOGISTIC, SQUARED
 from polyadic.maps import Hat
 from polyadic.maps.base import FeatureMap
 from polyadic.solvers.adam import Adam, AdamState
@@ -113,14 +113,15 @@ class CPEstimator(TableEstimator):
     def _chosen_solver(self, maps: list[FeatureMap]) -> str:
         """Resolve solver="auto": a sweep of least squares first, where that is the faster way.
 
-        That is for the squared error, whose parabola is exact, and maps of few slots. A start that
-        was asked for is kept.
+        That is for the squared error, the logits of two classes, and maps of few slots. A start
+        that was asked for is kept.
         """
         if self.solver != "auto":
             return self.solver
         plain = self.engine == "fused" and self.init == "near_one" and self.max_epochs != 0
         local = not any(m.all_slots for m in maps)
-        return "als+adam" if plain and local and self._loss().code == SQUARED else "adam"
+        smooth = self._loss().code in (SQUARED, LOGISTIC)
+        return "als+adam" if plain and local and smooth else "adam"
 
     def _solver(self, table: Table, maps: list[FeatureMap]) -> Solver:
         solver = self._chosen_solver(maps)

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from polyadic import inits, losses, maps, settings
 from polyadic.columns import Columns
 from polyadic.ensemble import Member, Recipe, Table
+from polyadic.kernels.losses import SQUARED
 from polyadic.maps.base import FeatureMap
 from polyadic.maps.choice import choose_maps, map_kinds
 from polyadic.progress import Progress
@@ -187,7 +188,9 @@ class TableEstimator(BaseEstimator):
 
     def _schedule(self, table: Table, peak_rate: float) -> dict[str, Any]:
         """Return the solver's settings, "auto" resolved by the table's size."""
-        steps = settings.resolve_steps(self, len(table), len(table.columns), peak_rate)
+        # A squared error says more in one step than the loss of a yes or no.
+        least = 0.35 if self._loss().code == SQUARED else 1.0
+        steps = settings.resolve_steps(self, len(table), len(table.columns), peak_rate, least)
         same = ("average", "n_iter_no_change", "schedule")
         return {name: getattr(self, name) for name in same} | steps
 
