@@ -8,7 +8,7 @@ import pytest
 
 from polyadic import CPClassifier, CPRegressor, inits, local, losses, maps, penalties
 from polyadic.formats.cp import CPCores
-from polyadic.solvers.als import ALS, AlsCourse
+from polyadic.solvers.als import ALS, AlsCourse, balanced
 from polyadic.solvers.base import Problem, Rows
 
 n_outputs_of_interest = pytest.mark.parametrize("n_outputs", [1, 3])
@@ -340,3 +340,16 @@ def test_elements_that_are_no_neighbours_are_refused():
     X, y = toy(50)
     with pytest.raises(ValueError, match="neighbours, and those of column 0 are not"):
         small(maps=Ends(5)).fit(X, y)
+
+
+def test_balancing_lopsided_terms_leaves_predictions_alone():
+    family, columns = local_table()
+    rng = np.random.default_rng(0)
+    features = local.encode(family, columns)
+    scale = [np.array([1.0, 30.0, 1.0]), 1.0, np.array([1.0, 1e-3, 1.0]), 1.0, 1.0]
+    factors = [s * rng.normal(1.0, 0.3, (m.dim, 3)) for s, m in zip(scale, family)]
+    cores = CPCores(factors, rng.normal(size=(3, 2)), np.zeros(2))
+    even = balanced(cores, features)
+    np.testing.assert_allclose(even.contract(features), cores.contract(features), rtol=1e-4)
+    assert all(0.2 < np.abs(a[:, 1]).mean() < 5 for a in even.factors)
+    np.testing.assert_array_equal(even.factors[0][:, 0], factors[0][:, 0])

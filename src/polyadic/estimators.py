@@ -27,23 +27,26 @@ class CPRegressor(Regression, CPEstimator):
         "squared_error", "absolute_error", "huber", "poisson", or an instance from
         `polyadic.losses`, such as `Quantile(0.9)`.
     l2 : float or "auto", default="auto"
-        Strength of the L2 penalty on all elements but constants; "auto" follows the noise.
+        Strength of the L2 penalty on all elements but constants. "auto" follows the noise, weighs
+        the heavier on a column the flatter it is, and is one of several strengths that the first
+        members try (docs/defaults.md).
     order_alpha, order_beta : float
         Strength and base of the order penalty (paper, section VI); off by default.
     smoothness : float or "auto", default="auto"
-        Strength of the penalty on second differences along knots; "auto" follows the noise.
+        Strength of the penalty on second differences along knots; "auto" as for `l2`.
     init : str or init, default="near_one"
         "near_one", "gaussian", "linear", or an instance from `polyadic.inits`.
     separate_outputs : bool, default=False
         With several outputs: one weight tensor each, as in the paper, instead of shared factors.
-    solver : "adam", "als" or "als+adam"
+    solver : "auto", "adam", "als" or "als+adam"
         "als" takes each core in turn to its minimum with the others fixed, for hats, B-splines and
-        categories: a few sweeps, each an epoch. "als+adam" starts Adam from one such sweep.
+        categories: a few sweeps, each an epoch. "als+adam" starts Adam from one such sweep. "auto"
+        does so for the squared error and two classes, where it is the faster way.
     engine : "fused" or "torch"
         "torch" trains by automatic differentiation on `device`; it needs the extra `torch`.
     device : str, default="cpu"
     n_members : int, default=6
-        Models that are averaged, and merged into one.
+        Models that are averaged, and merged into one. With one, no strengths are tried.
     max_epochs, batch_size : int or "auto"
     learning_rate : float or "auto"
         The peak of the schedule; "auto" is 0.015, less for more than ten columns.
@@ -55,7 +58,8 @@ class CPRegressor(Regression, CPEstimator):
     validation_fraction : float, default=0.1
         Rounded to one part in k. Where that is fewer than five rows, none are held out.
     n_iter_no_change : int or None
-        Stop after so many epochs without progress; None lets the schedule run to its end.
+        Stop after so many epochs without progress; None lets the schedule run to its end, unless
+        the held-out loss has long been far above its best.
     categorical_features : "from_dtype", list, mask or None
     warm_start : bool
         Let `fit` go on from the fitted, merged model, with its maps and its rank.

@@ -29,6 +29,7 @@ MAX_SWEEPS = 20  # max_epochs="auto"
 PATIENCE = 3  # n_iter_no_change=None
 _TINY = np.finfo(float).tiny
 _HALVINGS = 12
+_LOPSIDED = 4.0  # a factor so many times larger or smaller than one
 _LONGEST = 8.0  # a step that keeps paying is stretched up to here
 
 
@@ -90,9 +91,30 @@ class AlsThenAdam:
         first = self.als.solve(problem, cores, free, rng, report, resumed=resumed)
         later = None if report is None else lambda e, v: report(first.n_iter + e, v)
         # What the sweeps found counts among the epochs to choose from.
-        second = self.adam.solve(problem, first.cores, free, rng, later, resumed=True)
+        start = balanced(first.cores, problem.local)
+        second = self.adam.solve(problem, start, free, rng, later, resumed=True)
         history = {name: values + second.history[name] for name, values in first.history.items()}
         return replace(second, history=history, n_iter=first.n_iter + second.n_iter)
+
+
+def balanced(cores: CPCores, local: LocalFeatures) -> CPCores:
+    """Return the same model, with the factors of lopsided terms brought to size one over the rows.
+
+    Normal equations do not care how a term's size is shared among factors and weights; Adam's
+    steps, which are as long for every entry, do.
+    """
+    sizes = []
+    counts = np.split(local.counts(), local.layout.first)[1:]
+    for factor, count, constant in zip(cores.factors, counts, local.layout.constant):
+        values, share = factor, count[: len(factor)].astype(float)
+        if constant and len(factor) > 1:
+            values, share = factor[0] + factor[1:], share[1:]
+        size = np.sqrt(share @ values**2 / max(share.sum(), _TINY))
+        sizes.append(np.where(size > 0, size, 1.0))
+    lopsided = np.max(np.abs(np.log(sizes)), axis=0) > np.log(_LOPSIDED)
+    sizes = [np.where(lopsided, size, 1.0) for size in sizes]
+    factors = [factor / size for factor, size in zip(cores.factors, sizes)]
+    return replace(cores, factors=factors, weights=cores.weights * np.prod(sizes, axis=0)[:, None])
 
 
 class AlsCourse(Course):

@@ -1,0 +1,118 @@
+"""What the defaults do by themselves: strengths, weights of columns, knots, steps, solvers."""
+
+import numpy as np
+import pytest
+
+from polyadic import CPClassifier, CPRegressor, ensemble, maps
+from polyadic.solvers import course
+from polyadic.solvers.als import AlsThenAdam
+
+QUICK = {"rank": 4, "max_epochs": 8, "random_state": 0}
+
+
+def noisy_table(n=400, n_columns=4, noise=0.1, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, n_columns))
+    return X, np.sin(3 * X[:, 0]) + X[:, 1] + noise * rng.normal(size=n)
+
+
+def strengths_used(monkeypatch, estimator, n=400):
+    """Return the strength of every problem that a fit builds."""
+    used = []
+    build = ensemble.build_problem
+    monkeypatch.setattr(
+        ensemble, "build_problem", lambda r, *args: used.append(r.strength) or build(r, *args)
+    )
+    estimator.fit(*noisy_table(n))
+    return used
+
+
+def test_the_first_members_try_every_strength_and_the_others_take_the_best(monkeypatch):
+    model = CPRegressor(n_members=4, n_jobs=1, **QUICK)
+    used = strengths_used(monkeypatch, model)
+    tried = [s for s in ensemble.STRENGTHS for _ in range(2)]  # two members on a small table
+    assert used[: len(tried)] == tried
+    assert len(used) == len(tried) + 2
+    assert len(set(used[len(tried) :])) == 1
+    assert len(model.history_) == 4
+
+
+@pytest.mark.parametrize(
+    "params", [{"n_members": 1}, {"n_members": 3, "l2": 0.1, "smoothness": 0.1}]
+)
+def test_nothing_is_tried_where_nothing_depends_on_it(monkeypatch, params):
+    used = strengths_used(monkeypatch, CPRegressor(**QUICK, **params))
+    assert used == [1.0] * params["n_members"]
+
+
+def test_no_strength_is_tried_without_held_out_rows(monkeypatch):
+    model = CPRegressor(n_members=3, early_stopping=False, **QUICK)
+    assert strengths_used(monkeypatch, model) == [1.0] * 3
+
+
+def test_threads_do_not_change_what_is_chosen():
+    X, y = noisy_table()
+    one, two = (CPRegressor(n_members=3, n_jobs=n, **QUICK).fit(X, y).predict(X) for n in (1, 2))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_columns_without_effect_are_held_flatter_than_by_equal_weights(monkeypatch):
+    X, y = noisy_table(600, 8, noise=0.5)
+    params = {"n_members": 1, "rank": 8, "max_epochs": 60, "solver": "adam", "random_state": 0}
+
+    def flatness():
+        model = CPRegressor(**params).fit(X, y)
+        sizes = [np.mean(core[1:] ** 2) for core in model.cores_]
+        return np.mean(sizes[2:]) / np.mean(sizes[:2])
+
+    weighed = flatness()
+    monkeypatch.setattr(course, "_WEIGHT_PACE", 0.0)
+    assert weighed < 0.7 * flatness()
+
+
+def test_knots_grow_with_the_root_of_the_rows():
+    rng = np.random.default_rng(0)
+    sizes = [len(maps.Hat().fit(rng.normal(size=n)).knots_) for n in (30, 2500, 40_000)]
+    assert sizes == [24, 50, 160]
+
+
+def test_a_repeated_column_has_the_knots_of_its_weights():
+    x = np.random.default_rng(0).normal(size=900)
+    repeated, weighted = maps.Hat().fit(np.tile(x, 4)), maps.Hat().fit(x, None, np.full(900, 4.0))
+    np.testing.assert_array_equal(repeated.knots_, weighted.knots_)
+    assert len(repeated.knots_) == 60
+
+
+@pytest.mark.parametrize(
+    ("model", "sweeps"),
+    [
+        (CPRegressor(), True),
+        (CPRegressor(maps="polynomial"), False),
+        (CPRegressor(loss="huber"), False),
+        (CPRegressor(init="linear"), False),
+        (CPRegressor(max_epochs=0), False),
+        (CPRegressor(solver="adam"), False),
+    ],
+    ids=str,
+)
+def test_auto_starts_from_a_sweep_where_that_is_the_faster_way(model, sweeps):
+    X, y = noisy_table(60)
+    model.set_params(n_members=1, rank=2, early_stopping=False, batch_size=60)
+    epochs = model.max_epochs
+    model.set_params(max_epochs=0).fit(X, y).set_params(max_epochs=epochs)
+    table = model._read(X, y, None, fresh=False)
+    assert isinstance(model._solver(table, model.maps_), AlsThenAdam) == sweeps
+
+
+def test_a_fit_that_only_gets_worse_is_cut_short():
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1, 1, (300, 12)), rng.normal(size=300)
+    params = {"n_members": 1, "l2": 0, "smoothness": 0, "max_epochs": 200, "solver": "adam"}
+    model = CPRegressor(random_state=0, **params).fit(X, y)
+    assert model.n_iter_ < 150
+
+
+def test_two_classes_are_learnt_by_default():
+    X, y = noisy_table(800)
+    model = CPClassifier(n_members=2, rank=8, random_state=0).fit(X, y > 0)
+    assert model.score(X, y > 0) > 0.95
