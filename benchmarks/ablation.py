@@ -6,7 +6,6 @@ The training rows of each regression set are split again, 80 to 20; test rows ar
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,6 @@ from unittest.mock import patch
 
 import numpy as np
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as in tabular/run.py
 sys.path.append(str(Path(__file__).resolve().parent / "tabular"))
 
 from common import machine, print_table, seconds

@@ -41,7 +41,7 @@ def compare(models: dict[str, Any], X: Any, repeats: int) -> list[str]:
 def main() -> None:
     """Fit on the training rows, predict the test rows, over and over for a million."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rank", type=int, default=32, help="rank of a member; they are six")
+    parser.add_argument("--rank", type=int, default=32, help="rank of a member; they are five")
     parser.add_argument("--quick", action="store_true", help="a tenth of the million rows")
     options = parser.parse_args()
     print(machine())

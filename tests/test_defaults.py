@@ -6,6 +6,7 @@ import pytest
 from polyadic import CPClassifier, CPRegressor, ensemble, maps
 from polyadic.solvers import course
 from polyadic.solvers.als import AlsThenAdam
+from polyadic.solvers.base import Solution
 
 QUICK = {"rank": 4, "max_epochs": 8, "random_state": 0}
 
@@ -110,6 +111,20 @@ def test_a_fit_that_only_gets_worse_is_cut_short():
     params = {"n_members": 1, "l2": 0, "smoothness": 0, "max_epochs": 200, "solver": "adam"}
     model = CPRegressor(random_state=0, **params).fit(X, y)
     assert model.n_iter_ < 150
+
+
+def test_a_member_that_never_left_the_start_is_left_out():
+    X, y = noisy_table()
+    model = CPRegressor(n_members=1, **QUICK).fit(X, y)
+    maps_, cores = model.maps_, model.tensor_
+
+    def member(loss):
+        return ensemble.Member(maps_, Solution(cores, loss=loss))
+
+    _, merged = ensemble.merge([member(0.1), member(0.4), member(0.6)])
+    assert merged.rank == 2 * cores.rank
+    _, merged = ensemble.merge([member(np.inf), member(np.inf)])
+    assert merged.rank == 2 * cores.rank
 
 
 def test_two_classes_are_learnt_by_default():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -12,9 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-# Before anything loads OpenMP. Threads that spin while they wait for each other make LightGBM up to
-# twenty times slower as soon as something else takes a core.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from common import machine

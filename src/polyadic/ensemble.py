@@ -30,8 +30,9 @@ _AUTO_L2 = 2.0  # times noise over rows
 _AUTO_SMOOTHNESS = 30.0
 _MANY = 48.0  # elements of a numeric column beyond which L2 is shared among them
 STRENGTHS = (0.03, 0.25, 1.5, 8.0)  # times the two above, tried by the first members
-STRENGTHS_LONG = (0.4, 1.5, 6.0)
-SHORT, LONG = 2000, 8000
+STRENGTHS_LONG = (0.25, 1.0, 3.0, 9.0)  # from so many rows on:
+LONG = 2000
+_LOST = 5.0
 _FEW_ROWS = 5  # fewer held-out rows than this cannot judge anything
 
 
@@ -142,7 +143,7 @@ def ladder(recipe: Recipe, table: Table, n_members: int) -> tuple[tuple[float, .
         return (1.0,), 1
     if len(table) >= LONG:
         return STRENGTHS_LONG, 1
-    return STRENGTHS, min(n_members, 2) if len(table) < SHORT else 1
+    return STRENGTHS, min(n_members, 2)
 
 
 def resume(
@@ -235,9 +236,12 @@ def build_problem(
 def merge(members: Sequence[Member]) -> tuple[list[FeatureMap], CPCores]:
     """Merge members into one model that predicts their mean.
 
-    Members that diverged are left out, unless all did.
+    Members that diverged are left out, unless all did, and so are those that never left the start:
+    their held-out loss is a multiple of the best one's.
     """
     members = [m for m in members if m.solution.converged] or members
+    best = min(m.solution.loss for m in members)
+    members = [m for m in members if not m.solution.loss > _LOST * best > 0]
     n_members = len(members)
     cores = [member.solution.cores for member in members]
     if n_members == 1:

@@ -45,7 +45,7 @@ class CPRegressor(Regression, CPEstimator):
     engine : "fused" or "torch"
         "torch" trains by automatic differentiation on `device`; it needs the extra `torch`.
     device : str, default="cpu"
-    n_members : int, default=6
+    n_members : int, default=5
         Models that are averaged, and merged into one. With one, no strengths are tried.
     max_epochs, batch_size : int or "auto"
     learning_rate : float or "auto"
@@ -129,7 +129,7 @@ class CPClassifier(Classification, CPEstimator):
         solver="auto",
         engine="fused",
         device="cpu",
-        n_members=6,
+        n_members=5,
         max_epochs="auto",
         batch_size="auto",
         learning_rate="auto",

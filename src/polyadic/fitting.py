@@ -68,7 +68,7 @@ class CPEstimator(TableEstimator):
         solver="auto",
         engine="fused",
         device="cpu",
-        n_members=6,
+        n_members=5,
         max_epochs="auto",
         batch_size="auto",
         learning_rate="auto",
