@@ -88,7 +88,7 @@ def resolve_steps(
     if epochs == "auto":
         narrow = min(1.0, _NARROW / n_columns)
         steps = 10_000 * np.clip((2000 / n_rows) ** 0.75, least, 2.5)
-        epochs = int(np.clip(steps * batch / n_rows * narrow, 10, 1000 * narrow + 20))
+        epochs = int(np.clip(steps * batch / n_rows * narrow, 16, 1000 * narrow + 20))
     if rate == "auto":
         rate = peak_rate * min(1.0, np.sqrt(_NARROW / n_columns))
     return {"batch_size": int(batch), "max_epochs": int(epochs), "learning_rate": float(rate)}
