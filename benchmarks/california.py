@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from catboost import CatBoostRegressor
-from common import machine, medians, print_table, print_title, seconds, verdict
+from common import machine, medians, paper_recipe, print_table, print_title, seconds, verdict
 from lightgbm import LGBMRegressor
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression
@@ -23,8 +23,6 @@ from sklearn.svm import SVR
 
 from polyadic import CPRegressor
 from polyadic.datasets import Split, fetch_california_housing
-from polyadic.inits import Gaussian
-from polyadic.maps import Polynomial
 
 MEAN_REQUIRED, BEST_REQUIRED = 0.210, 0.200  # validation MSE of the paper's recipe
 TEST_REQUIRED, TIME_REQUIRED = 0.155, 3.0  # of the default; the time as a multiple of CatBoost's
@@ -40,24 +38,6 @@ COMPARED: dict[str, Model] = {
     "linear regression": lambda seed: LinearRegression(),
     "SVR(C=10)": lambda seed: SVR(C=10),
 }
-
-
-def paper_recipe(seed: int) -> CPRegressor:
-    """Return the model of the paper, section VII."""
-    return CPRegressor(
-        maps=Polynomial(75, normalize=True),
-        rank=20,
-        l2=3e-7,
-        smoothness=0,
-        init=Gaussian(0.2),
-        n_members=1,
-        schedule="constant",
-        average=0.0,
-        learning_rate=1e-3,
-        batch_size=32,
-        max_epochs=100,
-        random_state=seed,
-    )
 
 
 def mse(model, X: np.ndarray, y: np.ndarray) -> float:

@@ -124,13 +124,25 @@ def train_members(
         return Member(own, solution)
 
     strengths, n_pilots = ladder(recipe, table, n_members) if judged else ((1.0,), 1)
-    with ThreadPoolExecutor(n_jobs) as pool:
-        tasks = [(number, s) for s in strengths for number in range(n_pilots)]
-        pilots = np.array([*pool.map(train, tasks), None])[:-1].reshape(-1, n_pilots)
-        losses = np.array([[pilot.solution.loss for pilot in row] for row in pilots])
-        best = int(np.argmin(losses.mean(axis=1)))
-        rest = [(number, strengths[best]) for number in range(n_pilots, n_members)]
-        return [*pilots[best], *pool.map(train, rest)]
+    tasks = [(number, s) for s in strengths for number in range(n_pilots)]
+    pilots = side_by_side(train, tasks, n_jobs)
+    losses = np.reshape([pilot.solution.loss for pilot in pilots], (-1, n_pilots))
+    best = int(np.argmin(losses.mean(axis=1)))
+    rest = [(number, strengths[best]) for number in range(n_pilots, n_members)]
+    chosen = pilots[best * n_pilots : (best + 1) * n_pilots]
+    return [*chosen, *side_by_side(train, rest, n_jobs)]
+
+
+def side_by_side(work: Callable[[Any], Any], tasks: list, n_jobs: int) -> list:
+    """Do the work for every task, n_jobs at a time.
+
+    One at a time stays in the calling thread: torch keeps threads of its own for every thread that
+    calls it, and they get in each other's way.
+    """
+    if n_jobs == 1 or len(tasks) < 2:
+        return [work(task) for task in tasks]
+    with ThreadPoolExecutor(min(n_jobs, len(tasks))) as pool:
+        return list(pool.map(work, tasks))
 
 
 def ladder(recipe: Recipe, table: Table, n_members: int) -> tuple[tuple[float, ...], int]:

@@ -1,0 +1,246 @@
+"""Tables of all shapes and sizes, and mishaps that were mended."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from mixed import SMALL, labels, same_model, table
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import roc_auc_score
+
+from polyadic import CPClassifier, CPRegressor, losses, maps
+
+# ---- odd tables ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_handful_of_rows(n):
+    X, y = table(n)
+    assert np.all(np.isfinite(CPRegressor(**SMALL).fit(X, y).predict(X)))
+
+
+def test_constant_and_empty_columns():
+    X, y = table()
+    X = X.assign(same=1.0, none=np.nan, blank=None)
+    model = CPRegressor(**SMALL).fit(X, y)
+    assert np.all(np.isfinite(model.predict(X)))
+    other = X.assign(same=7.0, none=3.0, blank="new")
+    assert np.all(np.isfinite(model.predict(other)))
+
+
+def test_constant_target():
+    X, _ = table()
+    model = CPRegressor(**SMALL).fit(X, np.full(300, 7.0))
+    np.testing.assert_allclose(model.predict(X), 7.0, atol=1e-3)
+
+
+def test_missing_and_unseen_values_are_neutral():
+    X, y = table()
+    model = CPRegressor(**SMALL).fit(X, y)
+    blank = pd.DataFrame({"size": [np.nan], "age": [np.nan], "town": [None], "old": [None]})
+    unseen = blank.assign(town="Zug")
+    assert np.isfinite(model.predict(blank)[0])
+    np.testing.assert_array_equal(model.predict(unseen), model.predict(blank))
+    terms = np.prod([core[0] for core in model.cores_], axis=0)
+    expected = model.intercept_ + terms @ model.weights_
+    np.testing.assert_allclose(model.predict(blank), expected, rtol=1e-5)
+
+
+def test_frames_are_matched_by_name():
+    X, y = table()
+    model = CPRegressor(**SMALL).fit(X, y)
+    np.testing.assert_array_equal(model.predict(X[X.columns[::-1]]), model.predict(X))
+    with pytest.raises(ValueError, match="town"):
+        model.predict(X.drop(columns="town"))
+
+
+@pytest.mark.parametrize("kind", ["polars", "pyarrow"])
+def test_other_tables_give_the_same_model(kind):
+    X, y = table()
+    if kind == "polars":
+        import polars as pl
+
+        other = pl.from_pandas(X)
+    else:
+        import pyarrow as pa
+
+        other = pa.Table.from_pandas(X, preserve_index=False)
+    a = CPRegressor(**SMALL).fit(X, y)
+    b = CPRegressor(**SMALL).fit(other, y)
+    assert same_model(a, b)
+    np.testing.assert_array_equal(a.predict(X), b.predict(other))
+
+
+def test_a_thousand_columns():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 1000))
+    y = X[:, 3] - X[:, 700]
+    model = CPRegressor(**{**SMALL, "max_epochs": 5, "n_members": 2}).fit(X, y)
+    assert np.all(np.isfinite(model.predict(X)))
+    linear = CPRegressor(**{**SMALL, "max_epochs": 2}, maps=maps.Polynomial(2), init="linear")
+    assert linear.fit(X, y).score(X, y) > 0.9
+    heavy = CPRegressor(
+        **{**SMALL, "max_epochs": 2}, maps=maps.Polynomial(2), order_alpha=1e-4, order_beta=2.0
+    )
+    assert np.all(np.isfinite(heavy.fit(X, y).predict(X)))
+
+
+def test_many_categories():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.permutation(200_000), rng.integers(0, 2, 200_000)])
+    y = X[:, 1].astype(float)
+    model = CPRegressor(
+        n_members=1, rank=8, max_epochs=1, categorical_features=[0, 1], random_state=0
+    )
+    assert model.fit(X, y).score(X, y) > 0.9
+    assert model.cores_[0].shape == (200_001, 8)
+
+
+def test_maps_by_name_by_instance_and_by_column():
+    X, y = table()
+    by_name = CPRegressor(**SMALL, maps="bspline").fit(X, y)
+    assert [type(m).__name__ for m in by_name.maps_] == ["BSpline", "BSpline", "OneHot", "OneHot"]
+    mixed = {"size": maps.Polynomial(4), "age": "onehot", 2: maps.OneHot(min_count=2)}
+    by_column = CPRegressor(**SMALL, maps=mixed).fit(X, y)
+    kinds = [type(m).__name__ for m in by_column.maps_]
+    assert kinds == ["Polynomial", "OneHot", "OneHot", "OneHot"]
+    all_categories = CPRegressor(**SMALL, maps=maps.OneHot()).fit(X[["age", "town"]], y)
+    assert [type(m).__name__ for m in all_categories.maps_] == ["OneHot", "OneHot"]
+
+
+def test_auc_with_the_papers_loss_on_sparse_categories():
+    rng = np.random.default_rng(0)
+    users, items = rng.integers(0, 30, 3000), rng.integers(0, 40, 3000)
+    taste, kind = rng.normal(size=30), rng.normal(size=40)
+    y = (taste[users] * kind[items] + 0.3 * rng.normal(size=3000)) > 0
+    X = pd.DataFrame({"user": users.astype(str), "item": items.astype(str)})
+    model = CPClassifier(n_members=1, rank=8, loss="squared_error", max_epochs=60, random_state=0)
+    model.fit(X[:2000], y[:2000])
+    assert roc_auc_score(y[2000:], model.decision_function(X[2000:])) > 0.88
+
+
+# ---- mishaps that were mended ------------------------------------------------------------------
+
+
+def test_a_table_of_few_distinct_rows_is_learnt():
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, (20_000, 2)) * [2.0, 3.0]
+    one = (X > 0).sum(axis=1) == 1
+    y = rng.random(20_000) < np.where(one, 0.9, 0.1)
+    model = CPClassifier(random_state=0).fit(X, y)
+    share = model.predict_proba([[0.0, 0.0], [2.0, 0.0], [0.0, 3.0], [2.0, 3.0]])[:, 1]
+    np.testing.assert_allclose(share, [0.1, 0.9, 0.9, 0.1], atol=0.05)
+
+
+def test_shuffled_rows_of_categories_give_the_same_model():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({name: rng.integers(0, 3, 400).astype(str) for name in "abcd"})
+    y = rng.integers(0, 2, 400)
+    shuffle = rng.permutation(400)
+    a = CPClassifier(**SMALL).fit(X, y)
+    b = CPClassifier(**SMALL).fit(X.iloc[shuffle], y[shuffle])
+    assert same_model(a, b)
+
+
+@pytest.mark.parametrize("count", [0.0, 5.0])
+def test_constant_counts(count):
+    X, _ = table()
+    model = CPRegressor(**{**SMALL, "max_epochs": 100}, loss="poisson").fit(X, np.full(300, count))
+    np.testing.assert_allclose(model.predict(X), count, atol=0.2)
+
+
+def test_warm_start_does_not_harm():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(1200, 5))
+    y = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 5 * X[:, 3] + 3 * rng.normal(size=1200)
+    model = CPRegressor(random_state=0, warm_start=True).fit(X[:600], y[:600])
+    before = model.score(X[600:], y[600:])
+    assert model.fit(X[:600], y[:600]).score(X[600:], y[600:]) > before - 0.03
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_partial_fit_recovers_from_divergence():
+    X, y = table()
+    model = CPRegressor(rank=8, learning_rate=1e25, random_state=0).partial_fit(X, y)
+    model.set_params(learning_rate=0.01)
+    for _ in range(60):
+        model.partial_fit(X, y)
+    assert model.score(X, y) > 0.5
+
+
+def test_finite_divergence_is_told():
+    X, y = table()
+    with pytest.warns(ConvergenceWarning, match="Lower learning_rate"):
+        CPRegressor(**{**SMALL, "learning_rate": 1e5, "solver": "adam"}).fit(X, y)
+
+
+def test_names_of_an_earlier_fit_are_forgotten():
+    X, y = table()
+    model = CPRegressor(**SMALL).fit(X[["size", "age"]], y)
+    model.fit(X[["size", "age"]].to_numpy(), y)
+    assert not hasattr(model, "feature_names_in_")
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-45, 1e40, 1e200])
+def test_targets_of_any_size(size):
+    X, y = table()
+    found = CPRegressor(**SMALL).fit(X, y * size).predict(X) / size
+    assert np.mean((found - y) ** 2) < 0.6 * y.var()
+
+
+@pytest.mark.parametrize("size", [1e-170, 1e170])
+def test_weights_of_any_size(size):
+    X, y = table()
+    model = CPRegressor(**SMALL).fit(X, y, sample_weight=np.full(300, size))
+    assert model.score(X, y) > 0.5
+
+
+class Cyclic(maps.FeatureMap):
+    """Two hats on a circle; their order in `encode` depends on the row."""
+
+    def __init__(self, shift=0):
+        self.shift = shift
+
+    def fit(self, x, y=None, sample_weight=None):
+        return self
+
+    def encode(self, x):
+        part = np.mod(np.nan_to_num(x), 1.0)
+        flip = part > 0.5
+        index = np.where(flip[:, None], [2, 1], [1, 2]).astype(np.int32) + self.shift
+        return index, np.column_stack([part, 1 - part]).astype(np.float32)
+
+    @property
+    def dim(self):
+        return 3
+
+    @property
+    def degrees(self):
+        return np.array([0, 1, 1])
+
+
+def test_a_users_map_may_return_its_slots_in_any_order():
+    X, y = table()
+    X = X[["size"]].fillna(0.0)
+    model = CPRegressor(**{**SMALL, "max_epochs": 3}, maps=Cyclic()).fit(X, y)
+    phi = model.maps_[0].dense(X["size"].to_numpy())
+    expected = model.intercept_ + (phi @ model.cores_[0]) @ model.weights_
+    np.testing.assert_allclose(model.raw(X), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_users_map_that_points_outside_is_refused():
+    X, y = table()
+    with pytest.raises(ValueError, match="must return indices from 0 to dim - 1 = 2, got 4"):
+        CPRegressor(**SMALL, maps=Cyclic(shift=3)).fit(X[["size"]], y)
+
+
+@pytest.mark.parametrize("loss", [losses.Huber(), losses.Quantile(), losses.Poisson()], ids=repr)
+def test_a_regression_loss_is_refused_for_classes(loss):
+    X, y = table()
+    with pytest.raises(ValueError, match="Unknown loss"):
+        CPClassifier(**SMALL, loss=loss).fit(X, labels(y, 3))
+
+
+def test_logistic_stands_for_log_loss():
+    X, y = table()
+    a = CPClassifier(**SMALL, loss=losses.Logistic()).fit(X, labels(y, 3))
+    assert same_model(a, CPClassifier(**SMALL).fit(X, labels(y, 3)))
