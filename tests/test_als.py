@@ -43,7 +43,19 @@ def local_table(n=60, seed=0):
     return [m.clone().fit(x) for m, x in zip(FAMILY, columns)], columns
 
 
-def make_problem(loss, n_outputs, order=False, seed=0, n=60):
+def tensor_norm(family):
+    """Return a norm whose matrices couple neighbours, the constant among them."""
+    metric = []
+    for m in family:
+        band = penalties.smoothness([m], 0.7).bands[0] + penalties.ridge([m], 0.3).bands[0]
+        band[0, 2] += 1.0
+        if m.dim > 1:
+            band[0, 3] = band[1, 1] = 0.1
+        metric.append(band)
+    return penalties.Norm(0.02, metric)
+
+
+def make_problem(loss, n_outputs, extra="", seed=0, n=60):
     rng = np.random.default_rng(seed)
     family, columns = local_table(n, seed)
     y = rng.normal(size=(n, n_outputs))
@@ -53,14 +65,23 @@ def make_problem(loss, n_outputs, order=False, seed=0, n=60):
         y = rng.integers(0, n_outputs, (n, 1)).astype(float)
     rows = Rows(local.encode(family, columns), y, rng.random(n) + 0.5)
     fixed = penalties.ridge(family, 0.01) + penalties.smoothness(family, 0.02)
-    emphasis = penalties.Order(0.01, penalties.emphasis(family, 1.5)) if order else None
+    order = penalties.Order(0.01, penalties.emphasis(family, 1.5)) if extra == "order" else None
+    norm = tensor_norm(family) if extra == "norm" else None
     degrees = [m.degrees for m in family]
     zero = penalties.ridge(family, 0.0)
-    return (
-        family,
-        columns,
-        Problem(rows, None, loss, np.zeros(n_outputs), degrees, fixed, zero, emphasis),
-    )
+    intercept = np.zeros(n_outputs)
+    problem = Problem(rows, None, loss, intercept, degrees, fixed, zero, order, norm=norm)
+    return family, columns, problem
+
+
+def norm_of(problem):
+    """Return the norm that the sweeps meet: a prior's is multiplied with the first noise."""
+    if problem.order is not None:
+        return problem.order.as_norm()
+    if problem.norm is None:
+        return penalties.Norm(0.0, [np.zeros((d, 5)) for d in problem.local.dims])
+    noise = 0.3 if problem.loss.location_scale else 0.5
+    return replace(problem.norm, strength=noise * problem.norm.strength)
 
 
 def objective(problem, cores):
@@ -69,7 +90,7 @@ def objective(problem, cores):
     for phi, v in zip(dense_features(problem), cores.additive or []):
         raw = raw + phi @ v
     value = problem.loss.value(problem.y, raw, problem.weight) + problem.fixed.value(cores)
-    return value + (0.0 if problem.order is None else problem.order.value(cores))
+    return value + norm_of(problem).value(cores)
 
 
 def dense_features(problem):
@@ -110,17 +131,19 @@ def banded(band):
 
 
 @n_outputs_of_interest
-@pytest.mark.parametrize("order", [False, True], ids=["", "order penalty"])
+@pytest.mark.parametrize("extra", ["", "order", "norm"])
 @pytest.mark.parametrize("n", range(len(FAMILY)), ids=[type(m).__name__ for m in FAMILY])
-def test_a_core_moves_to_the_solution_of_its_least_squares_problem(n, n_outputs, order):
-    _, _, problem = make_problem(losses.SquaredError(), n_outputs, order)
+def test_a_core_moves_to_the_solution_of_its_least_squares_problem(n, n_outputs, extra):
+    _, _, problem = make_problem(losses.SquaredError(), n_outputs, extra)
     cores = parts.random_cores(problem.local.dims, 3, n_outputs, zeros=0.1)
     cores = replace(cores, intercept=np.zeros(n_outputs))
     run = course(problem, cores)
     product = dense_product(problem, cores, skip=n)
     room = np.zeros((len(product), run.width))
     room[:, :3] = product
-    run.update_core(n, room.ravel())
+    others = [m for m in range(len(FAMILY)) if m != n]
+    grams = run.gram_product(others, np.ones((run.width, run.width)))
+    run.update_core(n, room.ravel(), grams)
     phi = dense_features(problem)[n]
     weight = np.sqrt(problem.weight / problem.weight.sum())[:, None]
     design = np.concatenate(
@@ -130,12 +153,11 @@ def test_a_core_moves_to_the_solution_of_its_least_squares_problem(n, n_outputs,
         ]
     )
     hessian = design.T @ design + np.kron(banded(problem.fixed.bands[n]), np.eye(3))
-    if order:
-        z = cores.weights @ cores.weights.T
-        for m, b in enumerate(problem.order.emphasis):
-            if m != n:
-                z = z * ((b[:, None] * cores.factors[m]).T @ (b[:, None] * cores.factors[m]))
-        hessian += problem.order.alpha * np.kron(np.diag(problem.order.emphasis[n] ** 2), z)
+    norm = norm_of(problem)
+    z = cores.weights @ cores.weights.T
+    for m in others:
+        z = z * (cores.factors[m].T @ banded(norm.metric[m]) @ cores.factors[m])
+    hessian += norm.strength * np.kron(banded(norm.metric[n]), z)
     target = (weight * problem.y).T.ravel()
     expected = np.linalg.lstsq(hessian, design.T @ target, rcond=None)[0].reshape(-1, 3)
     found = run.averaged(None).factors[n]
@@ -165,14 +187,14 @@ def test_output_weights_move_to_their_least_squares_solution_where_they_are_free
         np.testing.assert_allclose(found[own, k], expected, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("order", [False, True], ids=["", "order penalty"])
+@pytest.mark.parametrize("extra", ["", "order", "norm"])
 @pytest.mark.parametrize("additive", [False, True], ids=["", "additive part"])
 @pytest.mark.parametrize("loss", parts.LOSSES, ids=repr)
 @n_outputs_of_interest
-def test_the_objective_never_rises(loss, n_outputs, additive, order):
+def test_the_objective_never_rises(loss, n_outputs, additive, extra):
     if loss.code == losses.Softmax.code and n_outputs == 1:
         loss, n_outputs = losses.Softmax(2), 2
-    _, _, problem = make_problem(loss, n_outputs, order)
+    _, _, problem = make_problem(loss, n_outputs, extra)
     cores = parts.random_cores(problem.local.dims, 4, n_outputs, additive=additive)
     cores = replace(cores, intercept=problem.intercept)
     run = course(problem, cores, damping=1e-3)

@@ -21,6 +21,7 @@ LAYERS = [
     ["torch_engine"],
     ["nn"],
     ["solvers"],
+    ["priors"],
     ["inits"],
     ["ensemble"],
     ["settings"],

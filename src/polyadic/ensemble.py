@@ -1,8 +1,10 @@
 """Members: models trained side by side on knots and held-out rows of their own, merged into one.
 
 How strong the penalties that go with the noise should be differs by a factor of hundreds between
-tables. So the first members try a ladder of strengths on the same held-out rows; the best of them
-stays, and the others are trained with its strength on held-out rows of their own.
+tables. So the first members, the pilots, try a ladder of strengths on the same held-out rows; the
+best of them stays, and the others are trained with its strength on held-out rows of their own.
+Under a prior on the weight tensor (`polyadic.priors`) the ladder is one of interaction, and rows
+are held out for nothing else: the members that follow learn from all of them.
 
 The mean of CP predictors is a CP predictor: terms are concatenated, output weights divided by the
 number of members. Members with different knots are first carried over to the union of their knots,
@@ -18,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from polyadic import local, penalties
+from polyadic import local, penalties, priors
 from polyadic.formats.cp import CPCores
 from polyadic.inits import Start, Starter
 from polyadic.losses import Loss
@@ -32,6 +34,12 @@ _MANY = 48.0  # elements of a numeric column beyond which L2 is shared among the
 STRENGTHS = (0.03, 0.25, 1.5, 8.0)  # times the two above, tried by the first members
 STRENGTHS_LONG = (0.25, 1.0, 3.0, 9.0)  # from so many rows on:
 LONG = 2000
+INTERACTIONS = (0.01, 0.1, 1.0)  # of the prior, tried by pilots
+_FINER = (10**0.5, 10**0.25)  # then so many times more and less than the best
+_USUAL_INTERACTION = 0.1  # where there are no rows to try it on
+RANKS = 16, 64  # rank="auto" under a prior, at least and at most
+_PILOT_CELLS = 1e6  # rows times columns; a smaller table has more pilots
+_MOST_PILOTS = 3
 _LOST = 5.0
 _FEW_ROWS = 5  # fewer held-out rows than this cannot judge anything
 
@@ -79,7 +87,9 @@ class Recipe:
     order_beta: float
     separate: bool
     validation_fraction: float  # 0: no rows are held out
-    strength: float = 1.0  # of the penalties that go with the noise
+    strength: float = 1.0  # of the penalties that go with the noise, or interaction of the prior
+    prior: bool = False  # a prior on the weight tensor in the place of penalties on the factors
+    open_rank: bool = False  # more terms for members than for pilots, by the interaction they found
 
 
 @dataclass(frozen=True)
@@ -91,6 +101,7 @@ class Member:
 
 
 Report = Callable[[int, int, float], None]  # member, epoch, loss
+TryOut = Callable[[list[Recipe]], list[tuple[float, Recipe, list[Member]]]]
 
 
 def train_members(
@@ -106,16 +117,15 @@ def train_members(
     """Train the members, n_jobs at a time. What a member becomes depends on the seed alone."""
     marks = _column_marks(table.columns)
     fold_of = assign_folds(recipe, table, held_out, seed)
-    judged = held_out is not None or fold_of is not None
 
-    def train(task: tuple[int, float]) -> Member:
-        number, strength = task
+    def train(task: tuple[int, Recipe, bool]) -> Member:
+        number, recipe, whole = task
         own = [
             m.jitter(np.random.default_rng((seed, number, mark, 1))) if n_members > 1 else m
             for m, mark in zip(maps, marks)
         ]
-        train_rows, held_rows = hold_out(table, held_out, fold_of, number)
-        problem = build_problem(replace(recipe, strength=strength), own, train_rows, held_rows)
+        rows, held_rows = hold_out(table, held_out, None if whole else fold_of, number)
+        problem = build_problem(recipe, own, rows, held_rows)
         rngs = [np.random.default_rng((seed, number, mark)) for mark in marks]
         rng = np.random.default_rng((seed, number))
         start: Start = recipe.init.start(problem, recipe.rank, [*rngs, rng])
@@ -123,14 +133,25 @@ def train_members(
         solution = recipe.solver.solve(problem, start.cores, start.free, rng, tell)
         return Member(own, solution)
 
-    strengths, n_pilots = ladder(recipe, table, n_members) if judged else ((1.0,), 1)
-    tasks = [(number, s) for s in strengths for number in range(n_pilots)]
-    pilots = side_by_side(train, tasks, n_jobs)
-    losses = np.reshape([pilot.solution.loss for pilot in pilots], (-1, n_pilots))
-    best = int(np.argmin(losses.mean(axis=1)))
-    rest = [(number, strengths[best]) for number in range(n_pilots, n_members)]
-    chosen = pilots[best * n_pilots : (best + 1) * n_pilots]
-    return [*chosen, *side_by_side(train, rest, n_jobs)]
+    def try_out(recipes: list[Recipe]) -> list[tuple[float, Recipe, list[Member]]]:
+        """Return the mean loss of the pilots of each recipe, and the pilots."""
+        tasks = [(number, r, False) for r in recipes for number in range(n_pilots)]
+        pilots = side_by_side(train, tasks, n_jobs)
+        groups = [pilots[k : k + n_pilots] for k in range(0, len(pilots), n_pilots)]
+        losses = [float(np.mean([pilot.solution.loss for pilot in group])) for group in groups]
+        return list(zip(losses, recipes, groups))
+
+    judged = held_out is not None or fold_of is not None
+    strengths, n_pilots = ladder(recipe, table, n_members, judged)
+    recipe = replace(recipe, strength=strengths[0])
+    pilots: list[Member] = []
+    if len(strengths) > 1:
+        recipe, pilots = choose(recipe, strengths, try_out)
+        if recipe.open_rank:
+            recipe = replace(recipe, rank=rank_for(recipe.strength))
+    kept = [] if recipe.prior else pilots[:n_members]
+    tasks = [(number, recipe, recipe.prior) for number in range(len(kept), n_members)]
+    return [*kept, *side_by_side(train, tasks, n_jobs)]
 
 
 def side_by_side(work: Callable[[Any], Any], tasks: list, n_jobs: int) -> list:
@@ -145,17 +166,54 @@ def side_by_side(work: Callable[[Any], Any], tasks: list, n_jobs: int) -> list:
         return list(pool.map(work, tasks))
 
 
-def ladder(recipe: Recipe, table: Table, n_members: int) -> tuple[tuple[float, ...], int]:
-    """Return the strengths to try, and how many members shall try each.
+def choose(recipe: Recipe, strengths: Sequence[float], try_out: TryOut) -> tuple[Recipe, list]:
+    """Return the recipe of the best strength and its pilots."""
 
-    Several where there are members to profit from the choice. Few held-out rows say little, so that
-    two members try them on a small table.
+    def better(best, factors):
+        found = try_out([replace(recipe, strength=f) for f in factors])
+        return min([*best, *found], key=lambda trial: trial[0])
+
+    best = better([], strengths)
+    for step in _FINER if recipe.prior else ():
+        best = better([best], (best[1].strength / step, best[1].strength * step))
+    return best[1], best[2]
+
+
+def rank_for(interaction: float) -> int:
+    """Return how many terms to write that much interaction with; the optimum wants many.
+
+    >>> rank_for(0.01), rank_for(0.3), rank_for(3.0)
+    (16, 40, 64)
     """
-    if n_members == 1 or (recipe.l2 is not None and recipe.smoothness is not None):
+    low, high = RANKS
+    return int(np.clip(8 * np.ceil(np.sqrt(interaction) * high / 8), low, high))
+
+
+def ladder(
+    recipe: Recipe, table: Table, n_members: int, judged: bool = True
+) -> tuple[tuple[float, ...], int]:
+    """Return the strengths to try, and how many pilots shall try each.
+
+    Several where there are rows to judge them on and something depends on it. Few held-out rows say
+    little, so that more pilots try them on a small table.
+    """
+    if recipe.prior:
+        if not judged:
+            return (_USUAL_INTERACTION,), 1
+        cells = len(table) * len(table.columns)
+        return INTERACTIONS, int(np.clip(round(_PILOT_CELLS / cells), 1, _MOST_PILOTS))
+    if not judged or n_members == 1 or (recipe.l2 is not None and recipe.smoothness is not None):
         return (1.0,), 1
     if len(table) >= LONG:
         return STRENGTHS_LONG, 1
     return STRENGTHS, min(n_members, 2)
+
+
+def count_fits(recipe: Recipe, table: Table, n_members: int) -> int:
+    """Return how many models are trained."""
+    strengths, n_pilots = ladder(recipe, table, n_members)
+    tried = len(strengths) + (2 * len(_FINER) if recipe.prior else 0)
+    return n_pilots * tried + n_members - (0 if recipe.prior else n_pilots)
 
 
 def resume(
@@ -217,21 +275,11 @@ def build_problem(
 ) -> Problem:
     """Put together what a solver needs to know; n_seen rows were learnt from before."""
     n = n_seen + rows.worth()
-    zero = penalties.Banded([np.zeros((m.dim, 5)) for m in maps])
-    fixed, scaled = zero, zero
-    if recipe.l2 is None:
-        scaled = scaled + penalties.ridge(maps, recipe.strength * _AUTO_L2 / n, _MANY)
-    else:
-        fixed = fixed + penalties.ridge(maps, recipe.l2)
-    if recipe.smoothness is None:
-        strength = recipe.strength * _AUTO_SMOOTHNESS / n
-        scaled = scaled + penalties.smoothness(maps, strength)
-    else:
-        fixed = fixed + penalties.smoothness(maps, recipe.smoothness)
+    fixed, scaled = factor_penalties(recipe, maps, n)
     order = None
     if recipe.order_alpha > 0:
         order = penalties.Order(recipe.order_alpha, penalties.emphasis(maps, recipe.order_beta))
-    return Problem(
+    problem = Problem(
         rows.encode(maps),
         None if held_out is None else held_out.encode(maps),
         recipe.loss,
@@ -243,6 +291,29 @@ def build_problem(
         recipe.separate,
         extras_l2=recipe.l2 or 0.0,
     )
+    if recipe.prior:
+        problem = replace(problem, norm=priors.norm(problem, maps, recipe.strength, n))
+    return problem
+
+
+def factor_penalties(
+    recipe: Recipe, maps: list[FeatureMap], n: float
+) -> tuple[penalties.Banded, penalties.Banded]:
+    """Return L2 and smoothness of the factors: as given, and in proportion to the noise."""
+    zero = penalties.Banded([np.zeros((m.dim, 5)) for m in maps])
+    fixed, scaled = zero, zero
+    if recipe.prior:
+        return fixed, scaled
+    if recipe.l2 is None:
+        scaled = scaled + penalties.ridge(maps, recipe.strength * _AUTO_L2 / n, _MANY)
+    else:
+        fixed = fixed + penalties.ridge(maps, recipe.l2)
+    if recipe.smoothness is None:
+        strength = recipe.strength * _AUTO_SMOOTHNESS / n
+        scaled = scaled + penalties.smoothness(maps, strength)
+    else:
+        fixed = fixed + penalties.smoothness(maps, recipe.smoothness)
+    return fixed, scaled
 
 
 def merge(members: Sequence[Member]) -> tuple[list[FeatureMap], CPCores]:

@@ -21,15 +21,17 @@ class CPRegressor(Regression, CPEstimator):
     maps : str, FeatureMap or dict, default="auto"
         Feature map of the columns: "auto" (hats for numbers, one-hot for categories), the name or
         an instance of a map for all numeric columns, or a dict from column to map.
-    rank : int, default=32
-        Number of rank-one terms R of each member.
+    rank : int or "auto", default="auto"
+        Number of rank-one terms R of each member. "auto" is 32; for two classes 16 to 64, the more
+        the more interaction the held-out rows ask for.
     loss : str or Loss, default="squared_error"
         "squared_error", "absolute_error", "huber", "poisson", or an instance from
         `polyadic.losses`, such as `Quantile(0.9)`.
     l2 : float or "auto", default="auto"
         Strength of the L2 penalty on all elements but constants. "auto" follows the noise, weighs
         the heavier on a column the flatter it is, and is one of several strengths that the first
-        members try (docs/defaults.md).
+        members try (docs/defaults.md). With solver="als", `l2` and `smoothness` both "auto" stand
+        for a prior on the weight tensor instead, its scales learnt from the rows.
     order_alpha, order_beta : float
         Strength and base of the order penalty (paper, section VI); off by default.
     smoothness : float or "auto", default="auto"
@@ -41,12 +43,13 @@ class CPRegressor(Regression, CPEstimator):
     solver : "auto", "adam", "als" or "als+adam"
         "als" takes each core in turn to its minimum with the others fixed, for hats, B-splines and
         categories: a few sweeps, each an epoch. "als+adam" starts Adam from one such sweep. "auto"
-        does so for the squared error and two classes, where it is the faster way.
+        is "als+adam" for the squared error and "als" for two classes, where maps allow it.
     engine : "fused" or "torch"
         "torch" trains by automatic differentiation on `device`; it needs the extra `torch`.
     device : str, default="cpu"
-    n_members : int, default=5
-        Models that are averaged, and merged into one. With one, no strengths are tried.
+    n_members : int or "auto", default="auto"
+        Models that are averaged, and merged into one; "auto" is 5, or 2 for two classes. With one,
+        no strengths of L2 and smoothness are tried.
     max_epochs, batch_size : int or "auto"
     learning_rate : float or "auto"
         The peak of the schedule; "auto" is 0.015, less for more than ten columns.
@@ -55,6 +58,8 @@ class CPRegressor(Regression, CPEstimator):
         Weight of the past in the running average of the parameters; 0 for none.
     early_stopping : bool, default=True
         Hold out a part of the rows, another one for each member, and keep the best epoch on it.
+        For two classes they are held out only to choose how much interaction to believe in: members
+        then learn from all rows.
     validation_fraction : float, default=0.1
         Rounded to one part in k. Where that is fewer than five rows, none are held out.
     n_iter_no_change : int or None
@@ -117,7 +122,7 @@ class CPClassifier(Classification, CPEstimator):
     def __init__(
         self,
         maps="auto",
-        rank=32,
+        rank="auto",
         loss="log_loss",
         class_weight=None,
         l2="auto",
@@ -129,7 +134,7 @@ class CPClassifier(Classification, CPEstimator):
         solver="auto",
         engine="fused",
         device="cpu",
-        n_members=5,
+        n_members="auto",
         max_epochs="auto",
         batch_size="auto",
         learning_rate="auto",

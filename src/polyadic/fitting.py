@@ -11,10 +11,12 @@ from joblib import effective_n_jobs
 
 from polyadic import local, settings
 from polyadic.ensemble import (
+    RANKS,
     Member,
+    Recipe,
     Table,
     build_problem,
-    ladder,
+    count_fits,
     merge,
     resume,
     train_members,
@@ -31,6 +33,11 @@ from polyadic.tabular import TableEstimator
 
 _PEAK_RATE = 0.015  # learning_rate="auto", for a narrow table
 _WARM_SWEEPS = 1  # solver="als+adam": a second sweep costs more than it gains
+_PRIOR_SWEEPS = 8
+_RANK = 32  # rank="auto", but under a prior
+_MOST_ROOM = 2e8  # of 24 bytes for normal equations; beyond, solver="auto" does without
+_MEMBERS = 5  # n_members="auto", but under a prior: one model is its optimum already
+_PRIOR_MEMBERS = 2
 
 
 @dataclass
@@ -57,7 +64,7 @@ class CPEstimator(TableEstimator):
     def __init__(
         self,
         maps="auto",
-        rank=32,
+        rank="auto",
         loss="squared_error",
         l2="auto",
         order_alpha=0.0,
@@ -68,7 +75,7 @@ class CPEstimator(TableEstimator):
         solver="auto",
         engine="fused",
         device="cpu",
-        n_members=5,
+        n_members="auto",
         max_epochs="auto",
         batch_size="auto",
         learning_rate="auto",
@@ -111,17 +118,30 @@ class CPEstimator(TableEstimator):
         self.verbose = verbose
 
     def _chosen_solver(self, maps: list[FeatureMap]) -> str:
-        """Resolve solver="auto": a sweep of least squares first, where that is the faster way.
+        """Resolve solver="auto".
 
-        That is for the squared error, the logits of two classes, and maps of few slots. A start
-        that was asked for is kept.
+        Least squares alone for the logits of two classes, a sweep of it before Adam for the squared
+        error, where maps have few slots. A start or penalties that were asked for go to Adam.
         """
         if self.solver != "auto":
             return self.solver
         plain = self.engine == "fused" and self.init == "near_one" and self.max_epochs != 0
-        local = not any(m.all_slots for m in maps)
-        smooth = self._loss().code in (SQUARED, LOGISTIC)
-        return "als+adam" if plain and local and smooth else "adam"
+        wide = working_room(maps, _RANK, 0) > _MOST_ROOM
+        if not plain or wide or any(m.all_slots for m in maps):
+            return "adam"
+        code = self._loss().code
+        if code == LOGISTIC and self._believes() and self.max_epochs == "auto":
+            return "als"
+        return "als+adam" if code in (SQUARED, LOGISTIC) else "adam"
+
+    def _believes(self) -> bool:
+        """Tell whether solver="als" has a prior on the weight tensor as its penalty.
+
+        Not where penalties or a start were asked for, nor where rows are held out to follow the
+        noise.
+        """
+        auto = self.l2 == "auto" and self.smoothness == "auto" and self.order_alpha == 0
+        return auto and self.init == "near_one" and not self._loss().location_scale
 
     def _solver(self, table: Table, maps: list[FeatureMap]) -> Solver:
         solver = self._chosen_solver(maps)
@@ -131,7 +151,8 @@ class CPEstimator(TableEstimator):
             return self._adam(table)
         if solver == "als":
             patience = self.n_iter_no_change or PATIENCE
-            sweeps = MAX_SWEEPS if self.max_epochs == "auto" else self.max_epochs
+            usual = _PRIOR_SWEEPS if self._believes() else MAX_SWEEPS
+            sweeps = usual if self.max_epochs == "auto" else self.max_epochs
             return ALS(max_epochs=sweeps, n_iter_no_change=patience)
         return AlsThenAdam(ALS(max_epochs=_WARM_SWEEPS), self._adam(table))
 
@@ -150,24 +171,50 @@ class CPEstimator(TableEstimator):
     def _fit_maps(self, table: Table) -> list[FeatureMap]:
         fitted = super()._fit_maps(table)
         separate = self.separate_outputs and len(self._center) > 1
-        width = self.rank * (len(self._center) if separate else 1)
+        width = self._highest_rank(fitted) * (len(self._center) if separate else 1)
         alone = self._chosen_solver(fitted) == "adam"
         extra = 0 if alone else working_room(fitted, width, len(table))
         settings.check_memory(
-            fitted, width, self.order_alpha, len(table), self.n_members, self._threads(), extra
+            fitted,
+            width,
+            self.order_alpha,
+            len(table),
+            self._n_members(False),
+            self._threads(),
+            extra,
         )
         return fitted
+
+    def _n_members(self, prior: bool) -> int:
+        if self.n_members != "auto":
+            return self.n_members
+        return _PRIOR_MEMBERS if prior else _MEMBERS
+
+    def _highest_rank(self, maps: list[FeatureMap]) -> int:
+        if self.rank != "auto":
+            return self.rank
+        prior = self._chosen_solver(maps) == "als" and self._believes()
+        return max(RANKS) if prior else _RANK
+
+    def _recipe(self, table: Table, solver: Solver) -> Recipe:
+        """Resolve names and "auto" into what members are trained by."""
+        recipe = super()._recipe(table, solver)
+        prior = isinstance(solver, ALS) and self._believes()
+        if self.rank != "auto":
+            return replace(recipe, prior=prior)
+        rank = min(RANKS) if prior else _RANK
+        return replace(recipe, prior=prior, rank=rank, open_rank=prior)
 
     def _train(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
         self._passes = None
         maps = self._fit_maps(table)
         recipe = self._recipe(table, self._solver(table, maps))
-        strengths, n_pilots = ladder(recipe, table, self.n_members)
-        n_trained = self.n_members + n_pilots * (len(strengths) - 1)
+        n_members = self._n_members(recipe.prior)
+        n_fits = count_fits(recipe, table, n_members)
         return self._with_progress(
-            recipe.solver.max_epochs * n_trained,
+            recipe.solver.max_epochs * n_fits,
             lambda report: train_members(
-                recipe, maps, table, held_out, self.n_members, seed, self._threads(), report
+                recipe, maps, table, held_out, n_members, seed, self._threads(), report
             ),
         )
 

@@ -125,12 +125,18 @@ def near_one_sigma(problem: Problem) -> float:
 def near_one_factors(
     problem: Problem, rank: int, rngs: list[np.random.Generator], sigma: float | None
 ) -> list[np.ndarray]:
-    """Return factors (d_n, R) with a first row of one and noise below."""
-    if sigma is None:
-        sigma = near_one_sigma(problem)
+    """Return factors (d_n, R) with a first row of one and noise below.
+
+    Under a prior the noise is what it allows: its norm of a term stays about that of a constant.
+    """
+    n_columns = len(problem.local.dims)
+    sizes = np.full(n_columns, near_one_sigma(problem) if sigma is None else sigma)
+    if sigma is None and problem.norm is not None:
+        allowed = [n_columns * band[1:, 2].sum() for band in problem.norm.metric]
+        sizes = np.minimum(sizes, 1.0 / np.sqrt(np.maximum(allowed, 1e-12)))
     factors = []
-    for rng, dim in zip(rngs, problem.local.dims):
-        factor = sigma * rng.normal(size=(dim, rank))
+    for rng, dim, size in zip(rngs, problem.local.dims, sizes):
+        factor = size * rng.normal(size=(dim, rank))
         factor[0] = 1.0
         factors.append(factor)
     return factors

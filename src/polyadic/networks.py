@@ -144,6 +144,8 @@ class TNEstimator(TableEstimator):
 
     def _check_format(self, maps: list[FeatureMap], n_rows: int) -> None:
         """Refuse, before anything is allocated, what cannot be."""
+        if self.rank == "auto":
+            raise ValueError("rank must be a whole number of at least 1, got 'auto'.")
         dims, n_outputs = [m.dim for m in maps], len(self._center)
         form = formats.resolve(self.format)(dims, self.rank, n_outputs, self.order)
         if self.order_alpha > 0 and not form.is_network:

@@ -53,8 +53,32 @@ class Banded:
 
 def band_product(band: np.ndarray, a: np.ndarray) -> np.ndarray:
     """Return K a for K given by its band : (d, 5), and a : (d, R)."""
-    rows = np.pad(a, ((2, 2), (0, 0)))
-    return sum(band[:, [b]] * rows[b : b + len(a)] for b in range(band.shape[1]))
+    out = band[:, [2]] * a
+    for shift in range(1, min(3, len(a))):
+        if np.any(band[:, 2 + shift]):
+            out[:-shift] += band[:-shift, [2 + shift]] * a[shift:]
+        if np.any(band[:, 2 - shift]):
+            out[shift:] += band[shift:, [2 - shift]] * a[:-shift]
+    return out
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Norm of the weight tensor, strength * <W, (M_1 x ... x M_N) W>.
+
+    metric[n] : (d_n, 5) is M_n about its diagonal. Other than L2 and smoothness of the factors, it
+    depends on the model alone, and not on how it is written as a sum of R terms.
+    """
+
+    strength: float
+    metric: list[np.ndarray]
+
+    def value(self, cores: CPCores) -> float:
+        """Return the penalty, from the R x R Gram matrices A' M A of all columns."""
+        gram = np.ones((cores.rank, cores.rank))
+        for band, a in zip(self.metric, cores.factors):
+            gram *= a.T @ band_product(band, a)
+        return self.strength * float(np.sum(cores.weights * (gram @ cores.weights)))
 
 
 @dataclass(frozen=True)
@@ -67,6 +91,13 @@ class Order:
 
     alpha: float
     emphasis: list[np.ndarray]
+
+    def as_norm(self) -> Norm:
+        """Return the same penalty as a norm: M_n is diagonal, with b^(n) squared."""
+        metric = [np.zeros((len(b), 5)) for b in self.emphasis]
+        for band, b in zip(metric, self.emphasis):
+            band[:, 2] = b**2
+        return Norm(self.alpha, metric)
 
     def value(self, cores: CPCores) -> float:
         """Return the penalty, by the paper's Algorithm 3."""

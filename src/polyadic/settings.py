@@ -20,13 +20,13 @@ _NARROW = 10  # columns up to which a table counts as narrow
 
 # What each numeric parameter may be: lowest, highest, whether an integer, other values allowed.
 _RANGES: dict[str, tuple[float, float, bool, tuple]] = {
-    "rank": (1, np.inf, True, ()),
+    "rank": (1, np.inf, True, ("auto",)),
     "order": (1, np.inf, True, ()),
     "l2": (0, np.inf, False, ("auto",)),
     "smoothness": (0, np.inf, False, ("auto",)),
     "order_alpha": (0, np.inf, False, ()),
     "order_beta": (0, np.inf, False, ()),
-    "n_members": (1, np.inf, True, ()),
+    "n_members": (1, np.inf, True, ("auto",)),
     "max_epochs": (0, np.inf, True, ("auto",)),
     "batch_size": (1, np.inf, True, ("auto",)),
     "learning_rate": (1e-30, np.inf, False, ("auto",)),

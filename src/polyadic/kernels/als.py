@@ -49,7 +49,7 @@ class Quadratic(NamedTuple):
 
 @jit
 def curvatures(code, shape, y, weight, raw, out):
-    """Write the weighted curvature of a parabola that lies above the loss, or nearly so.
+    """Write the weighted curvature of a parabola near the loss, or above it.
 
     For softmax, twice the diagonal of the Hessian: by Gershgorin's circles, no less than all of it.
     """
@@ -68,8 +68,8 @@ def curvatures(code, shape, y, weight, raw, out):
             size = abs(raw[i, k] - y[i, k])
             h = 2.0
             if code == LOGISTIC:
-                half = max(abs(raw[i, k]), _FLAT) / 2.0
-                h = np.tanh(half) / (4.0 * half)
+                p = np.exp(-abs(raw[i, k]))
+                h = max(p / ((1.0 + p) * (1.0 + p)), _FLAT)
             elif code == POISSON:
                 h = max(np.exp(min(raw[i, k], 60.0)), y[i, k], _FLAT)
             elif code == QUANTILE:
@@ -143,7 +143,8 @@ def add_products(left, right, n_rows, width, out):
 
 
 @jit
-def _mirror(matrix, width):
+def mirror(matrix, width):
+    """Copy the upper triangle of a matrix (W * W,) to the lower one."""
     for q in range(width):
         for r in range(q):
             matrix[q * width + r] = matrix[r * width + q]
@@ -229,9 +230,9 @@ def _complete(pairs, ones, n_slots, width, plain):
     """Fill the lower triangles; where values add up to one, so do the moments of the slots."""
     for a in range(n_slots):
         for b in range(a, n_slots):
-            _mirror(pairs[a * n_slots + b], width)
+            mirror(pairs[a * n_slots + b], width)
     for a in range(n_slots + 1):
-        _mirror(ones[a], width)
+        mirror(ones[a], width)
     if not plain:
         for a in range(n_slots):
             for b in range(n_slots):
@@ -320,4 +321,4 @@ def weight_moments(product, width, model, output, moments, gradient):
             v = fill(product, model.slope[i, output])
             for r in range(0, width, LANES):
                 store(gradient, r, load(gradient, r) + v * load(product, i * width + r))
-    _mirror(moments, width)
+    mirror(moments, width)

@@ -24,10 +24,10 @@ class System(NamedTuple):
 
 
 @jit
-def add_penalties(core, width, constant, penalty, emphasis, z, system):
-    """Add gradient and Hessian of tr(A' K A) + sum_k emphasis_k a_k' Z a_k.
+def add_penalties(core, width, constant, penalty, metric, z, system):
+    """Add gradient and Hessian of tr(A' K A) + tr(A' M A Z).
 
-    core : (d * W,); penalty : (d, 5) is K about its diagonal; emphasis : (d,); z : (W * W,).
+    core : (d * W,); penalty, metric : (d, 5) are K and M about their diagonals; z : (W * W,).
     """
     dim, base = penalty.shape[0], 1 if constant else 0
     for k in range(dim):
@@ -43,20 +43,25 @@ def add_penalties(core, width, constant, penalty, emphasis, z, system):
                     system.sides[(k - base) * width + r, r] += v
                 elif other < base and k < base:
                     system.corner[r * width + r] += v
-        if emphasis[k] != 0.0:
-            _add_order(core, width, k, base, 2.0 * emphasis[k], z, system)
+        for b in range(-2, 3):
+            if metric[k, b + 2] != 0.0 and 0 <= k + b < dim:
+                _add_norm(core, width, k, b, base, 2.0 * metric[k, b + 2], z, system)
 
 
 @jit
-def _add_order(core, width, k, base, scale, z, system):
+def _add_norm(core, width, k, b, base, scale, z, system):
+    """Add one entry of M, between elements k and k + b, times Z."""
+    other = k + b
     for q in range(width):
         for r in range(width):
             v = scale * z[q * width + r]
-            system.gradient[k * width + q] += v * core[k * width + r]
-            if k < base:
+            system.gradient[k * width + q] += v * core[other * width + r]
+            if other < base and k < base:
                 system.corner[q * width + r] += v
-            elif q >= r:
-                system.band[(k - base) * width + r, q - r] += v
+            elif other < base <= k:
+                system.sides[(k - base) * width + q, r] += v
+            elif other > k >= base or (other == k and r >= q):
+                system.band[(k - base) * width + q, b * width + r - q] += v
 
 
 @jit

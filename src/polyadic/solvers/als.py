@@ -2,7 +2,7 @@
 
 With all but one block fixed, be it the core of a column, the output weights or the additive part of
 a column, f is linear in that block. For the squared error its best value is the solution of normal
-equations; for other losses they are those of a parabola above the loss, about the predictions so
+equations; for other losses they are those of a parabola near the loss, about the predictions so
 far. The objective is that of Adam, and no step raises it: a step is shortened until it does not.
 """
 
@@ -17,9 +17,10 @@ import numpy as np
 from polyadic.formats.cp import CPCores
 from polyadic.kernels import als as kernel
 from polyadic.kernels import banded
-from polyadic.kernels.losses import SQUARED, weighted_losses
+from polyadic.kernels.losses import LOGISTIC, SQUARED, weighted_losses
 from polyadic.kernels.simd import padded
 from polyadic.local import LocalFeatures
+from polyadic.penalties import band_product
 from polyadic.solvers.adam import Adam
 from polyadic.solvers.base import Problem, Report, Solution
 from polyadic.solvers.blocks import FLOOR, Block, check_maps, column_slots, depth, pad, solve_block
@@ -144,11 +145,17 @@ class AlsCourse(Course):
         self.raw = np.empty((len(local), n_outputs))
         self.slopes = np.empty_like(self.raw)
         shared = problem.loss.code == SQUARED
+        # Where a parabola is the loss, or touches it with its curvature, no longer step is tried.
+        self.cautious = problem.loss.code not in (SQUARED, LOGISTIC)
         self.curvature = np.empty((len(local), 1 if shared else n_outputs))
         if shared:
             self.curvature[:, 0] = 2.0 * self.row_weight
         self.refresh()
         self.order = self.column_order()
+        self.norm = problem.norm if problem.order is None else problem.order.as_norm()
+        # The optimum under a prior is the model: there is no better epoch before it.
+        self.keep_last = problem.norm is not None
+        self.weigh_norm()
 
     # ---- predictions and the objective ----------------------------------------------------------
 
@@ -210,34 +217,35 @@ class AlsCourse(Course):
         problem = self.problem
         self.bands = [a + self.noise * b for a, b in zip(problem.fixed.bands, problem.scaled.bands)]
         self.refresh()
+        self.weigh_norm()
         for n in range(len(self.additive)):
             self.update_additive(n)
-        self.descend(self.order, 0)
+        self.descend(self.order, 0, np.ones((self.width, self.width)))
         self.update_weights()
         return self.loss
 
-    def descend(self, columns: list[int], level: int) -> None:
+    def descend(self, columns: list[int], level: int, grams: np.ndarray) -> None:
         """Update these columns; rooms[level] holds the product of all others' factors.
 
         Half of them first, with the other half as it was; then the other half, with the first as
-        it is now. A column's product thus costs log N factors, and never a division.
+        it is now. A column's product thus costs log N factors, and never a division. So it is with
+        the Gram matrices of a norm : (W, W).
         """
         if len(columns) == 1:
-            self.update_core(columns[0], self.rooms[level])
+            self.update_core(columns[0], self.rooms[level], grams)
             return
         half = len(columns) // 2
         for own, rest in ((columns[:half], columns[half:]), (columns[half:], columns[:half])):
             self.multiplied(rest, self.rooms[level], self.rooms[level + 1])
-            self.descend(own, level + 1)
+            self.descend(own, level + 1, self.gram_product(rest, grams))
 
-    def update_core(self, n: int, product: np.ndarray) -> None:
+    def update_core(self, n: int, product: np.ndarray, grams: np.ndarray) -> None:
         """Move the core of column n to its minimum."""
-        emphasis, gram = np.zeros(self.problem.local.dims[n]), np.zeros(self.width**2)
-        order = self.problem.order
-        if order is not None:
-            emphasis = order.alpha * order.emphasis[n] ** 2
+        metric, gram = np.zeros((self.problem.local.dims[n], 5)), np.zeros(self.width**2)
+        if self.norm is not None:
+            metric = self.strength * self.norm.metric[n]
             c = self.weights.reshape(-1, self.width)
-            gram = (c.T @ c * self.gram_product(skip=n)).ravel()
+            gram = (c.T @ c * grams).ravel()
         block = Block(
             self.tables[n],
             self.slots[n],
@@ -245,10 +253,12 @@ class AlsCourse(Course):
             product,
             self.weights,
             self.width,
-            emphasis,
+            metric,
             gram,
         )
         self.update(block)
+        if self.norm is not None:
+            self.grams[n] = self.gram(n)
 
     def update_additive(self, n: int) -> None:
         """Move the additive part of column n: a core of rank L with a product of one."""
@@ -260,19 +270,31 @@ class AlsCourse(Course):
             np.ones(len(self.raw) * side),
             pad(np.eye(self.raw.shape[1]), side),
             side,
-            np.zeros(dim),
+            np.zeros((dim, 5)),
             np.zeros(side**2),
         )
         self.update(block)
 
-    def gram_product(self, skip: int = -1) -> np.ndarray:
-        """Return the product, entry by entry, of the Gram matrices of all columns but one."""
-        out = np.ones((self.width, self.width))
-        assert self.problem.order is not None
-        for n, b in enumerate(self.problem.order.emphasis):
-            if n != skip:
-                y = self.tables[n].reshape(-1, self.width) * b[:, None]
-                out *= y.T @ y
+    def weigh_norm(self) -> None:
+        """Set the strength of the norm by the noise, and its Gram matrices anew."""
+        if self.norm is not None:
+            self.strength = self.norm.strength * (self.noise if self.problem.order is None else 1.0)
+            self.grams = [self.gram(n) for n in range(len(self.slots))]
+
+    def gram(self, n: int) -> np.ndarray:
+        """Return A' M A of column n, (W, W)."""
+        assert self.norm is not None
+        a, width = self.tables[n], self.width
+        right, out = band_product(self.norm.metric[n], a.reshape(-1, width)), np.zeros(width**2)
+        kernel.add_products(a, right.ravel(), len(right), width, out)
+        kernel.mirror(out, width)
+        return out.reshape(width, width)
+
+    def gram_product(self, columns: Iterable[int], start: np.ndarray) -> np.ndarray:
+        """Return start times the Gram matrices of these columns, entry by entry."""
+        out = start.copy()
+        for n in columns if self.norm is not None else ():
+            out *= self.grams[n]
         return out
 
     def update(self, block: Block) -> None:
@@ -299,8 +321,9 @@ class AlsCourse(Course):
             return
         width, model = self.width, self.model()
         product = self.multiplied(self.order, self.rooms[0], self.rooms[-1])
-        order = self.problem.order
-        z = np.zeros((width, width)) if order is None else order.alpha * self.gram_product()
+        z = np.zeros((width, width))
+        if self.norm is not None:
+            z = self.strength * self.gram_product(self.order, np.ones_like(z))
         step, c = np.zeros_like(self.free), self.weights.reshape(-1, width)
         for k, free in enumerate(self.free):
             moments, gradient = np.zeros(width * width), np.zeros(width)
@@ -322,22 +345,28 @@ class AlsCourse(Course):
         moved : (n, L) is what the whole step does to them; the penalties change by
         t * linear + t**2 * square. Where no part of the step lowers the objective, it is zero.
         """
-        start, exact = self.loss, self.problem.loss.code == SQUARED
+        start = self.loss
 
         def rise(t: float) -> float:
-            return self.measured(self.raw + t * moved) - start + t * linear + t * t * square
+            self.loss = self.measured(self.raw + t * moved)
+            return self.loss - start + t * linear + t * t * square
 
         share, best = 0.0, 0.0
         for t in 0.5 ** np.arange(_HALVINGS):
-            found = rise(t)
-            if found < 0.0:
-                share, best = float(t), found
+            best = rise(t)
+            if best < 0.0:
+                share = float(t)
                 break
-        while not exact and 0.0 < share < _LONGEST and (found := rise(2.0 * share)) < best:
-            share, best = 2.0 * share, found
-        if share > 0.0:
-            self.raw += share * moved
-        self.loss = self.measured(self.raw)
+        measured = share
+        while self.cautious and 0.0 < share < _LONGEST:
+            measured = 2.0 * share
+            found = rise(measured)
+            if found >= best:
+                break
+            share, best = measured, found
+        self.raw += share * moved
+        if measured != share or share == 0.0:
+            self.loss = self.measured(self.raw)
         return share
 
     # ---- what a course is asked for -------------------------------------------------------------

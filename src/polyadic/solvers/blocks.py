@@ -28,14 +28,14 @@ class Block:
     product: np.ndarray  # (n * W,)
     weights: np.ndarray  # (L * W,)
     width: int
-    emphasis: np.ndarray  # (d,), squared, times alpha
-    gram: np.ndarray  # (W * W,), Z of the order penalty
+    metric: np.ndarray  # (d, 5), M of a norm of the tensor, times its strength
+    gram: np.ndarray  # (W * W,), its Z
 
     def slope(self, core: np.ndarray) -> np.ndarray:
         """Return half the gradient of the penalties at another core : (d * W,)."""
         a = core.reshape(-1, self.width)
-        order = (self.emphasis[:, None] * a) @ self.gram.reshape(self.width, self.width)
-        return (band_product(self.penalty, a) + order).ravel()
+        norm = band_product(self.metric, a) @ self.gram.reshape(self.width, self.width)
+        return (band_product(self.penalty, a) + norm).ravel()
 
 
 def pad(core: np.ndarray, width: int) -> np.ndarray:
@@ -98,13 +98,17 @@ def column_slots(local: LocalFeatures, n: int) -> kernel.Slots:
     return kernel.Slots(start, neat, order, bounds, constant, unity)
 
 
+def _far(band: np.ndarray) -> int:
+    """Return how far from the diagonal a band : (d, 5) reaches."""
+    return max(abs(b - 2) for b in range(5) if b == 2 or np.any(band[:, b]))
+
+
 def solve_block(block: Block, model: kernel.Quadratic, damping: float) -> tuple[np.ndarray, bool]:
     """Return the step of a block : (d * W,), and whether its equations could be solved."""
     width, slots = block.width, block.slots
     n = len(block.core) - (width if slots.constant else 0)
     near = slots.value.shape[1] * width - 1
-    far = max(abs(b - 2) for b in range(5) if b == 2 or np.any(block.penalty[:, b]))
-    reach = max(near, far * width)
+    reach = max(near, _far(block.penalty) * width, (_far(block.metric) + 1) * width - 1)
     system = banded.System(
         np.zeros((n, padded(reach + LANES))),
         np.zeros((n, width + LANES)),
@@ -112,7 +116,7 @@ def solve_block(block: Block, model: kernel.Quadratic, damping: float) -> tuple[
         np.zeros(len(block.core)),
     )
     kernel.normal_equations(block.product, width, block.weights, slots, model, system)
-    args = (block.core, width, slots.constant, block.penalty, block.emphasis, block.gram)
+    args = (block.core, width, slots.constant, block.penalty, block.metric, block.gram)
     banded.add_penalties(*args, system)
     largest = max(system.band[:, 0].max(initial=0.0), system.corner.max())
     floor = FLOOR * largest + np.finfo(float).tiny

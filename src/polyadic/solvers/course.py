@@ -70,6 +70,7 @@ class Course(ABC):
     """One run, epoch by epoch. An engine says how to train, to keep and to predict."""
 
     noise_pace = 0.2  # how fast the estimate of the noise follows what is measured
+    keep_last = False  # whether the last epoch counts, whatever held-out rows say
 
     def __init__(self, plan: Schedule, problem: Problem, cores: Any):
         self.plan, self.problem, self.cores = plan, problem, cores
@@ -143,8 +144,9 @@ class Course(ABC):
             self.weigh_columns(squares)
         # Without held-out rows there is nothing to choose an epoch by: the last one counts.
         margin = self.plan.tol * abs(self.best_loss) if self.best_epoch >= 0 else 0.0
-        if problem.held_out is None or self.latest < self.best_loss:
-            if problem.held_out is None or self.latest < self.best_loss - margin:
+        last_counts = problem.held_out is None or self.keep_last
+        if last_counts or self.latest < self.best_loss:
+            if last_counts or self.latest < self.best_loss - margin:
                 self.best_epoch = self.n_iter - 1
             # The two swap places: nothing as large as the table is allocated in every epoch.
             self.best, self.spare = parameters, self.best

@@ -1,0 +1,101 @@
+"""One column of an additive model: its normal equations, their solution, and degrees of freedom.
+
+Elements of a local map are neighbours, so the normal matrix of a column is a narrow band, and the
+part of its inverse that is asked for follows from the band's factor by a recursion from the end.
+Bands are lower: band[k, b] couples elements k and k + b. All in double precision.
+"""
+
+from __future__ import annotations
+
+from polyadic.kernels.jit import jit
+
+
+@jit
+def moments(slots, slope, curvature, output, band, gradient):
+    """Write phi' phi, weighted by curvature : (n, L), to the band, and phi' slope to the gradient.
+
+    Both are those of one output.
+    """
+    band[:] = 0.0
+    gradient[:] = 0.0
+    n_slots = slots.value.shape[1]
+    for i in range(slots.start.shape[0]):
+        at = slots.start[i]
+        for a in range(n_slots):
+            value = slots.value[i, a]
+            gradient[at + a] += value * slope[i, output]
+            for b in range(a, n_slots):
+                band[at + a, b - a] += curvature[i, output] * value * slots.value[i, b]
+
+
+@jit
+def add_effect(slots, effect, output, raw):
+    """Add phi' effect to one output of raw : (n, L)."""
+    for i in range(raw.shape[0]):
+        for a in range(slots.value.shape[1]):
+            raw[i, output] += slots.value[i, a] * effect[slots.start[i] + a]
+
+
+@jit
+def factorise(band):
+    """Overwrite a band by L and D of L D L', D on the diagonal."""
+    d, width = band.shape
+    for k in range(d):
+        for b in range(1, min(width, d - k)):
+            share = band[k, b] / band[k, 0]
+            for c in range(b, min(width, d - k)):
+                band[k + b, c - b] -= share * band[k, c]
+        for b in range(1, width):
+            band[k, b] /= band[k, 0]
+
+
+@jit
+def solve(factor, x):
+    """Overwrite x : (d,) by the solution."""
+    d, width = factor.shape
+    for k in range(d):
+        for b in range(1, min(width, d - k)):
+            x[k + b] -= factor[k, b] * x[k]
+    for k in range(d - 1, -1, -1):
+        x[k] /= factor[k, 0]
+        for b in range(1, min(width, d - k)):
+            x[k] -= factor[k, b] * x[k + b]
+
+
+@jit
+def invert(factor, out):
+    """Write the band of the inverse, (d, width), of what was factorised."""
+    d, width = factor.shape
+    out[:] = 0.0
+    for k in range(d - 1, -1, -1):
+        reach = min(width, d - k)
+        for b in range(reach - 1, -1, -1):
+            sum_ = 1.0 / factor[k, 0] if b == 0 else 0.0
+            for c in range(1, reach):
+                low, high = min(b, c), max(b, c)
+                entry = out[k, c] if b == 0 else out[k + low, high - low]
+                sum_ -= factor[k, c] * entry
+            out[k, b] = sum_
+
+
+@jit
+def times(band, x, out):
+    """Write B x for a symmetric band."""
+    d, width = band.shape
+    for k in range(d):
+        out[k] = band[k, 0] * x[k]
+    for k in range(d):
+        for b in range(1, min(width, d - k)):
+            out[k] += band[k, b] * x[k + b]
+            out[k + b] += band[k, b] * x[k]
+
+
+@jit
+def band_dot(left, right):
+    """Return the sum of the products of all entries of two symmetric bands."""
+    out = 0.0
+    for k in range(left.shape[0]):
+        out += left[k, 0] * right[k, 0]
+        for b in range(1, left.shape[1]):
+            out += 2.0 * left[k, b] * right[k, b]
+    return out
