@@ -61,6 +61,8 @@ VARIANTS: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("sweeps alone", nothing, {"solver": "als"}),
     ("48 knots for all tables", nothing, {"maps": Hat(48)}),
     ("knots at the same places in all members", without(Hat, jitter=lambda self, rng: self), {}),
+    ("a quarter of the knots by the target", nothing, {"maps": Hat(by_target=0.25)}),
+    ("half of the knots by the target", nothing, {"maps": Hat(by_target=0.5)}),
     ("three members", nothing, {"n_members": 3}),
     ("one member, one strength", nothing, {"n_members": 1}),
     ("rank 16", nothing, {"rank": 16}),

@@ -20,6 +20,7 @@ MAPS = [
     maps.Hat(),
     maps.Hat(n_knots=2),
     maps.Hat(n_knots=7),
+    maps.Hat(n_knots=8, by_target=0.5),
     maps.BSpline(),
     maps.BSpline(n_knots=2, degree=1),
     maps.BSpline(n_knots=5, degree=2),

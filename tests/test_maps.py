@@ -383,6 +383,9 @@ def test_a_million_categories_take_one_slot():
         (maps.Polynomial(normalize=True, standardize=True), "Choose one"),
         (maps.Hat(n_knots=1), "Hat got n_knots=1. It must be an integer >= 2."),
         (maps.Hat(n_knots="many"), "Hat got n_knots='many'."),
+        (maps.Hat(by_target=1.5), "Hat got by_target=1.5. It must be a number from 0 to 1."),
+        (maps.Hat(by_target=True), "Hat got by_target=True."),
+        (maps.Hat(by_target="half"), "Hat got by_target='half'."),
         (maps.BSpline(n_knots=1), "BSpline got n_knots=1."),
         (maps.BSpline(degree=0), "BSpline got degree=0."),
         (maps.Fourier(n_frequencies=0), "Fourier got n_frequencies=0."),
@@ -397,7 +400,7 @@ def test_bad_parameters_are_named_in_fit(bad, message):
 
 def test_numpy_parameters_become_json_scalars():
     fit = maps.Hat(n_knots=np.int64(5)).fit(np.arange(9.0))
-    assert json.dumps(fit.params()) == '{"n_knots": 5}'
+    assert json.dumps(fit.params()) == '{"n_knots": 5, "by_target": 0.0}'
 
 
 def test_resolve_takes_a_name_or_an_instance():

@@ -41,7 +41,7 @@ def resolve(name_or_instance: str | FeatureMap) -> FeatureMap:
     """Return the map of that name with its default parameters, or the given map itself.
 
     >>> resolve("hat")
-    Hat(n_knots='auto')
+    Hat(n_knots='auto', by_target=0.0)
     >>> resolve("spline")
     Traceback (most recent call last):
     ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from numbers import Real
 from typing import ClassVar, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from polyadic.kernels import encode as kernels
 from polyadic.maps.base import BAND, FeatureMap, check_integer, second_difference_band
 from polyadic.maps.column import distinct, quantile_knots, quantiles
+from polyadic.maps.profile import Profile
 
 _USUAL = 48  # knots at which a roughness of one is the sum of squared second differences
 AUTO_KNOTS = 24, 160
@@ -30,6 +32,10 @@ class Hat(FeatureMap):
         Number of knots, at least 2; "auto" is the square root of the number of rows, from 24 to
         160. The ends of the column and, in between, quantiles of the rows and of the distinct
         values by turns. A column of fewer distinct values has a knot for each.
+    by_target : float
+        Share of the inner knots, 0 to 1, that the target places: on both sides of the splits of a
+        small regression tree, so that a step can be followed. Those it does not need lie on
+        quantiles too.
 
     Examples
     --------
@@ -41,36 +47,64 @@ class Hat(FeatureMap):
            [1. , 0. , 0.80000001, 0.2 ],
            [1. , 0. , 0. , 1. ],
            [1. , 0. , 0. , 0. ]])
+    >>> x = np.arange(100.0)
+    >>> Hat(n_knots=6, by_target=0.5).fit(x, x > 30).knots_
+    array([ 0., 30., 31., 33., 66., 99.])
     """
 
     state: ClassVar[tuple[str, ...]] = ("knots_",)
 
-    # Quantiles of the rows and of the distinct values, for `jitter`; saving leaves them behind.
+    # Quantiles of the rows and of the distinct values, and how the target runs along the column,
+    # for `jitter`; saving leaves them behind.
     _tables: tuple[np.ndarray, np.ndarray] | None = None
+    _profile: Profile | None = None
     _wanted: int = 2
 
-    def __init__(self, n_knots: int | str = "auto"):
+    def __init__(self, n_knots: int | str = "auto", by_target: float = 0.0):
         self.n_knots = n_knots
+        self.by_target = by_target
 
     def fit(
         self, x: np.ndarray, y: np.ndarray | None = None, sample_weight: np.ndarray | None = None
     ) -> Self:
-        """Place the knots on x : (n,)."""
+        """Place the knots on x : (n,); the target y : (n,) matters for `by_target` only."""
         if self.n_knots != "auto":
             check_integer(self, "n_knots", at_least=2)
+        self._check_share()
         values, counts = distinct(x, sample_weight)
-        n_knots = self._how_many(counts)
-        self.knots_ = quantile_knots(values, counts, n_knots)
-        self._wanted = n_knots
-        size = max(TABLE, 2 * n_knots)
-        if len(values) > n_knots:
-            levels = (np.arange(size) + 0.5) / size
-            rows = quantiles(values, counts, levels)
-            few = len(values) <= size
-            self._tables = rows, values if few else quantiles(values, np.ones(len(values)), levels)
-        else:
-            self._tables = np.zeros(0), np.zeros(0)
+        self._wanted = self._how_many(counts)
+        free = len(values) > self._wanted  # otherwise there is a knot on every value
+        self._tables = self._quantile_tables(values, counts) if free else (np.zeros(0), np.zeros(0))
+        self._profile = None
+        if free and y is not None and self._n_splits() > 0:
+            self._profile = Profile.read(x, y, sample_weight)
+        jumps = self._jumps()
+        placed = quantile_knots(values, counts, self._wanted - len(jumps))
+        self.knots_ = np.union1d(placed, jumps)
         return self
+
+    def _check_share(self) -> None:
+        given = self.by_target
+        if not isinstance(given, Real) or isinstance(given, bool) or not 0 <= given <= 1:
+            raise ValueError(f"Hat got by_target={given!r}. It must be a number from 0 to 1.")
+
+    def _quantile_tables(
+        self, values: np.ndarray, counts: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return many quantiles of the rows and of the distinct values."""
+        size = max(TABLE, 2 * self._wanted)
+        levels = (np.arange(size) + 0.5) / size
+        rows = quantiles(values, counts, levels)
+        few = len(values) <= size
+        return rows, values if few else quantiles(values, np.ones(len(values)), levels)
+
+    def _n_splits(self) -> int:
+        """Return how many splits of the target get knots; each of them takes two."""
+        return int(self.by_target * (self._wanted - 2)) // 2
+
+    def _jumps(self, rng: np.random.Generator | None = None) -> np.ndarray:
+        """Return the knots that the target places; with a generator, those of a bootstrap."""
+        return np.zeros(0) if self._profile is None else self._profile.jumps(self._n_splits(), rng)
 
     def _how_many(self, counts: np.ndarray) -> int:
         """Resolve n_knots="auto" by how many rows the counts are worth."""
@@ -108,8 +142,8 @@ class Hat(FeatureMap):
     def jitter(self, rng: np.random.Generator) -> Self:
         """Return a map with inner knots at random quantiles, one level drawn in each stratum.
 
-        The ends stay. A column with a knot on every distinct value has nothing to vary: its map
-        returns itself.
+        Knots that the target places come from a tree on a bootstrap of the column. The ends stay.
+        A column with a knot on every distinct value has nothing to vary: its map returns itself.
         """
         self._check_fitted()
         if self._tables is None:
@@ -119,8 +153,9 @@ class Hat(FeatureMap):
             )
         if len(self._tables[0]) == 0:
             return self
-        inner = self._wanted - 2
-        knots = [self.knots_[[0, -1]]]
+        jumps = self._jumps(rng)
+        inner = self._wanted - 2 - len(jumps)
+        knots = [self.knots_[[0, -1]], jumps]
         for table, n in zip(self._tables, (inner - inner // 2, inner // 2)):
             levels = (np.arange(n) + rng.random(n)) / max(n, 1)
             at = (levels * len(table)).astype(np.int64)
