@@ -131,7 +131,7 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was():
     with pytest.raises(ValueError, match="NaN"):
         model.fit(X[["size"]], np.where(np.arange(300) == 3, np.nan, y))
     model.rank = 0
-    with pytest.raises(ValueError, match="rank must be a whole number of at least 1.* got 0"):
+    with pytest.raises(ValueError, match="rank must be a whole number"):
         model.fit(X[["age"]], y)
     np.testing.assert_array_equal(model.predict(X), before)
 
