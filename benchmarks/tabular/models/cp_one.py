@@ -1,4 +1,4 @@
-"""One member in place of the default's six."""
+"""One member."""
 
 from functools import partial
 
