@@ -23,7 +23,7 @@ def jit_exact(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def jit_shared(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile without counting references: threads would wait for each other's counts.
+    """Compile without counting references, for kernels that many arrays are handed to.
 
     What is compiled so allocates nothing.
     """

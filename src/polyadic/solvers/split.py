@@ -13,7 +13,7 @@ from polyadic.kernels.sharing import new_board
 from polyadic.kernels.simd import aligned
 
 MANY_SLOTS = 48  # in a row; with fewer, one thread alone would be slower for the parts
-MUCH_WORK = 6144  # slots in a batch; below, a turn is over before the other thread has seen it
+MUCH_WORK = 6144  # slots in a batch: 128 rows of the fewest; smaller steps were not tried
 _ROOM = 65536  # factors that a part keeps at a time: they stay in the cache
 
 
