@@ -157,7 +157,9 @@ class CPEstimator(TableEstimator):
         return AlsThenAdam(ALS(max_epochs=_WARM_SWEEPS), self._adam(table))
 
     def _adam(self, table: Table) -> Adam:
-        return Adam(**self._schedule(table, _PEAK_RATE))
+        # Members run side by side; one alone shares its columns among the threads.
+        threads = self._threads() if self.n_members == 1 else None
+        return Adam(**self._schedule(table, _PEAK_RATE), n_threads=threads)
 
     def _torch_solver(self, table: Table, solver: str) -> Solver:
         if solver != "adam":

@@ -23,7 +23,7 @@ from polyadic.kernels.cp import (
     forward,
     read_out,
 )
-from polyadic.kernels.jit import jit
+from polyadic.kernels.jit import jit, jit_shared
 from polyadic.kernels.losses import weighted_losses
 from polyadic.kernels.penalties import add_band_gradient, order_penalty
 from polyadic.kernels.simd import (
@@ -126,8 +126,8 @@ def _power(log_base, exponent):
     return np.exp(np.float32(exponent) * log_base) if exponent > 0 else _ONE
 
 
-@jit
-def _read_back(weights, slope, prefix, n_columns, suffix, gradient):
+@jit_shared
+def read_back(weights, slope, prefix, n_columns, suffix, gradient):
     """Write C g to `suffix`, with g the slope of the loss, and add p g' to the gradient of C."""
     n_outputs = slope.shape[1]
     width = weights.shape[0] // n_outputs
@@ -142,8 +142,9 @@ def _read_back(weights, slope, prefix, n_columns, suffix, gradient):
             store(suffix, p * width + r, behind)
 
 
-@jit
-def _additive_backward(slots, first, constant, index, value, order, begin, slope, gradient):
+@jit_shared
+def additive_backward(slots, first, constant, index, value, order, begin, slope, gradient):
+    """Add the gradient of the additive part, with `slope` that of the loss : (rows, L)."""
     n_outputs = slope.shape[1]
     for p in range(slope.shape[0]):
         row = order[begin + p] * slots[-1]
@@ -213,9 +214,9 @@ def batch_gradient(
             add_additive(additive, slots, first, constant, index, value, order, begin, end, raw)
         total_loss += weighted_losses(code, shape, rows.y, rows.weight, order, begin, raw, slope)
         slope *= np.float32(1) / np.float32(stop - start)
-        _read_back(weights, slope, prefix, n_columns, suffix, gradients.weights)
+        read_back(weights, slope, prefix, n_columns, suffix, gradients.weights)
         if additive.shape[0] > 0:
-            _additive_backward(
+            additive_backward(
                 slots, first, constant, index, value, order, begin, slope, gradients.additive
             )
         count = backward(
@@ -298,7 +299,7 @@ def train_epoch(
         met = touched[:count]
         add_band_gradient(table, width, penalty.band, met, gradients.table)
         if additive.shape[0] > 0:
-            _add_band_scalars(additive, n_outputs, penalty.band, met, gradients.additive)
+            add_band_scalars(additive, n_outputs, penalty.band, met, gradients.additive)
         if penalty.alpha > 0:
             order_penalty(
                 table,
@@ -312,15 +313,20 @@ def train_epoch(
                 gradients.table,
                 gradients.weights,
             )
-        _step(parameters, moments, clock, gradients, met, rates[j], keep, weights_mask, n_outputs)
+        clock.step[0] += 1
+        move_rows(
+            parameters, moments, clock, gradients, met, clock.step[0], rates[j], keep, n_outputs
+        )
+        move_weights(parameters, moments, clock, gradients, rates[j], keep, weights_mask)
         for k in range(n_always, count):
             mark[touched[k]] = 0
     restore_denormals(normal)
     return total_loss / order.shape[0]
 
 
-@jit
-def _add_band_scalars(array, width, band, rows, gradient):
+@jit_shared
+def add_band_scalars(array, width, band, rows, gradient):
+    """Add the gradient of the quadratic penalty of these rows, too short for vectors."""
     for j in range(rows.shape[0]):
         for b in range(5):
             v = np.float32(2) * band[rows[j], b]
@@ -330,17 +336,15 @@ def _add_band_scalars(array, width, band, rows, gradient):
                     gradient[rows[j] * width + r] += v * array[other]
 
 
-@jit
-def _step(parameters, moments, clock, gradients, met, rate, keep, weights_mask, n_outputs):
-    """Update the rows met and the output weights."""
+@jit_shared
+def move_rows(parameters, moments, clock, gradients, met, step, rate, keep, n_outputs):
+    """Update the rows met, in the step of this number."""
     table, additive = parameters.table, parameters.additive
-    g_table, g_weights, g_additive = gradients.table, gradients.weights, gradients.additive
+    g_table, g_additive = gradients.table, gradients.additive
     m1, m2, average = moments[0].first, moments[0].second, moments[0].average
     a1, a2, a_average = moments[2].first, moments[2].second, moments[2].average
     decay1, decay2, last = clock.decay1, clock.decay2, clock.last
-    width = weights_mask.shape[0] // n_outputs
-    clock.step[0] += 1
-    step, log_keep = clock.step[0], np.log(keep)
+    width, log_keep = parameters.weights.shape[0] // n_outputs, np.log(keep)
     for j in range(met.shape[0]):
         k = met[j]
         if j + AHEAD < met.shape[0]:
@@ -366,20 +370,22 @@ def _step(parameters, moments, clock, gradients, met, rate, keep, weights_mask, 
             _update_scalars(
                 additive, a1, a2, a_average, g_additive, at, stop, size, root2, fresh, keep
             )
-    for r in range(weights_mask.shape[0]):
-        g_weights[r] *= weights_mask[r]
+
+
+@jit_shared
+def move_weights(parameters, moments, clock, gradients, rate, keep, mask):
+    """Update the output weights, where the mask lets them move."""
+    decay1, decay2, gradient = clock.decay1, clock.decay2, gradients.weights
+    for r in range(mask.shape[0]):
+        gradient[r] *= mask[r]
     # The weights move at every step: the first guard row of the table lends them its clock.
     decay1[0] *= BETA1
     decay2[0] *= BETA2
     size = rate / (_ONE - decay1[0])
     root2 = _ONE / np.sqrt(_ONE - decay2[0])
-    w1, w2, w_average, stop = (
-        moments[1].first,
-        moments[1].second,
-        moments[1].average,
-        len(g_weights),
-    )
-    _update(parameters.weights, w1, w2, w_average, g_weights, 0, stop, size, root2, _ZERO, keep)
+    first, second, average = moments[1].first, moments[1].second, moments[1].average
+    stop = gradient.shape[0]
+    _update(parameters.weights, first, second, average, gradient, 0, stop, size, root2, _ZERO, keep)
 
 
 @jit

@@ -20,3 +20,13 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
 def jit_exact(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile without leave to reorder: for code in which the last bit matters."""
     return njit(nogil=True, cache=True, error_model="numpy")(function)
+
+
+def jit_shared(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile without counting references, for kernels that many arrays are handed to.
+
+    What is compiled so allocates nothing.
+    """
+    return njit(  # type: ignore[call-overload]
+        fastmath=FAST, nogil=True, cache=True, error_model="numpy", _nrt=False
+    )(function)

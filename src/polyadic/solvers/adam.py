@@ -9,9 +9,11 @@ import numpy as np
 from polyadic.formats.cp import CPCores, run
 from polyadic.kernels import adam as kernel
 from polyadic.kernels.cp import GUARD
+from polyadic.kernels.split import Job
 from polyadic.local import LocalFeatures, always_touched, stack_height
 from polyadic.solvers.base import Problem, Report, Solution
 from polyadic.solvers.course import Course, Schedule, stack
+from polyadic.solvers.split import SplitEpochs, pays
 
 
 @dataclass
@@ -52,7 +54,16 @@ class AdamState:
 
 @dataclass(frozen=True)
 class Adam(Schedule):
-    """Mini-batch Adam with a rate schedule, weight averaging and early stopping."""
+    """Mini-batch Adam with a rate schedule, weight averaging and early stopping.
+
+    Parameters
+    ----------
+    n_threads : int or None
+        Threads for one model, where it is large enough to be split; None: it is never split. What
+        comes out does not depend on the number, only on its being None.
+    """
+
+    n_threads: int | None = None
 
     def solve(
         self,
@@ -87,6 +98,30 @@ class FusedCourse(Course):
         mask[:, : cores.rank] = 1.0 if free is None else free.T
         self.mask = mask.ravel()
         self._lay_out_penalties()
+        self.split: SplitEpochs | None = None
+        self.job: Job | None = None
+        threads, layout = solver.n_threads, problem.local.layout
+        if threads is not None and problem.order is None and pays(layout, self.batch):
+            self._split_columns(threads)
+
+    def _split_columns(self, n_threads: int) -> None:
+        """Part the columns, for threads to share."""
+        problem, state = self.problem, self.state
+        layout, n_outputs = problem.local.layout, problem.n_outputs
+        self.split = SplitEpochs(
+            state.parameters, layout, n_outputs, self.always, self.batch, n_threads
+        )
+        self.job = self.split.job(
+            state.parameters,
+            state.moments,
+            state.clock,
+            state.gradients,
+            self.rows,
+            problem.intercept,
+            (problem.loss.code, problem.loss.shape),
+            self.penalty,
+            self.mask,
+        )
 
     def _lay_out_penalties(self) -> None:
         """Stack the bands, each row over the chance that a batch meets it.
@@ -119,6 +154,9 @@ class FusedCourse(Course):
         weight = (self.noise * self.row_weights()).astype(np.float32)
         band = np.multiply(self.scaled_band, weight[:, None], out=self.penalty.band)
         band += self.fixed_band
+        if self.split is not None and self.job is not None:
+            order = rng.permutation(len(problem.local))
+            return self.split.run(self.job, order, self.batch, rates, self.plan.average)
         return float(
             kernel.train_epoch(
                 state.parameters,
