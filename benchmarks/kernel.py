@@ -119,22 +119,41 @@ class Fused:
         """Rows of the stacked cores, guard rows included."""
         return local.stack_height(self.features.dims)
 
+    def met(self) -> np.ndarray:
+        """Return how many rows of the cores each batch of an epoch meets."""
+        always = always_touched(self.features.layout, self.features.dims)
+        order = self.rng.permutation(self.n)
+        batches = [order[begin : begin + self.batch] for begin in range(0, self.n, self.batch)]
+        return np.array([len(np.union1d(self.features.index[b], always)) for b in batches])
+
     def operations(self, width: int) -> float:
         """Return the floating-point operations that an epoch of this width needs."""
-        layout, order = self.features.layout, self.rng.permutation(self.n)
+        layout = self.features.layout
         n_columns, n_slots = len(layout.first), layout.slots[-1]
-        n_constant, always = layout.constant.sum(), always_touched(layout, self.features.dims)
+        n_constant = layout.constant.sum()
         factors = 2 * n_slots - n_columns + n_constant
         products = 3 * (n_columns - 1)  # prefix, suffix, and one times the other
         outputs = 2 + 1 + 2  # C'p, C g, and the gradient of C
         slopes = 2 * n_slots + n_constant
         a_row = factors + products + outputs + slopes
-        updates = 0
-        for begin in range(0, self.n, self.batch):
-            met = self.features.index[order[begin : begin + self.batch]]
-            n_met = len(np.union1d(met, always))
-            updates += PENALTY * (n_met - n_constant) + ADAM * (n_met + 1)
+        updates = np.sum(PENALTY * (self.met() - n_constant) + ADAM * (self.met() + 1))
         return width * (float(self.n) * a_row + updates)
+
+    def traffic(self, width: int) -> float:
+        """Return the bytes that an epoch of this width reads and writes.
+
+        A row of data reads its elements, writes and reads factors and prefix products, and reads
+        and writes the gradient of its elements. An update reads and writes parameters, gradient,
+        two moments and the average.
+        """
+        layout = self.features.layout
+        n_elements = layout.slots[-1] + layout.constant.sum()
+        a_row = 3 * n_elements + 4 * len(layout.first)
+        return 4.0 * width * (float(self.n) * a_row + 10.0 * self.met().sum())
+
+    def room(self, width: int) -> int:
+        """Return the bytes of parameters, gradient, moments and average."""
+        return 5 * 4 * width * self.height
 
 
 class Torch:
@@ -269,6 +288,24 @@ def shares(case: Case, fused: Fused, epoch: float, peaks: dict[int, float]) -> l
     return lines
 
 
+def roofs(case: Case, fused: Fused, epoch: float, peak_speed: float, repeats: int) -> list[str]:
+    """Return the line of the table that says which roof is the lower one, and how near it is."""
+    width = len(fused.state.parameters.weights)
+    operations, moved, room = fused.operations(width), fused.traffic(width), fused.room(width)
+    speed = peak.bandwidth(room, repeats)
+    bounds = {"arithmetic": operations / peak_speed, "traffic": moved / speed}
+    lower = max(bounds, key=bounds.__getitem__)
+    return [
+        case.name,
+        f"{operations / moved:.2f}",
+        f"{room / 1e3:.0f} kB",
+        f"{speed / 1e9:.0f}",
+        *(f"{1e3 * bound:.2f}" for bound in bounds.values()),
+        f"{1e3 * epoch:.2f}",
+        f"{lower}, {bounds[lower] / epoch:.0%}",
+    ]
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -279,12 +316,13 @@ def main() -> None:
     print(f"{machine()}, torch {torch.__version__}")
     print(f"{len(X):,} rows, {X.shape[1]} columns; medians of {repeats} epochs, taken in turns")
     peaks = peak.measure(repeats)
-    against, rates = [], []
+    against, rates, lines_of_roofs = [], [], []
     for case in CASES:
         fused = Fused(case, X, y)
         times, lines = measure(case, fused, repeats)
         against += lines
         rates += shares(case, fused, times["fused"], peaks)
+        lines_of_roofs.append(roofs(case, fused, times["fused"], peaks[LANES], repeats))
     print_title("Milliseconds an epoch; the ratio is to the better of one and two threads")
     columns = ["model", "PyTorch", "fused", "1 thread", "2 threads", "ratio", "required"]
     print_table([*columns, "gradients differ by"], against)
@@ -296,6 +334,9 @@ def main() -> None:
     )
     header = ["model", "MFLOP an epoch", "GFLOP/s", "of the peak", f"of the peak at {LANES} lanes"]
     print_table(header, rates)
+    print_title("The roofline: the least time that arithmetic or traffic takes, in milliseconds")
+    header = ["model", "FLOP a byte", "numbers that move", "GB/s there", "arithmetic", "traffic"]
+    print_table([*header, "measured", "lower roof, how near"], lines_of_roofs)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""The float32 peak of one core, measured: independent multiply-adds that never leave registers."""
+"""The two roofs of one core, measured: multiply-adds that never leave registers, and traffic.
+
+Traffic is how fast numbers come from where they lie, the cache that holds them all, and go back.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,11 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from polyadic.kernels.simd import LANES, fill, load, padded, store
+
 _CHAINS = 12  # two units times a latency of four cycles need eight; more would spill registers
 _ROUNDS = 3_000_000
+_TRAFFIC = 400_000_000  # bytes to read for one measurement
 _INDEX = ir.IntType(32)
 
 
@@ -51,6 +57,22 @@ def multiply_adds(lanes: int) -> Callable:
         return types.float32(types.intp, types.float32, types.float32), code
 
     return njit(lambda rounds, x, b: chains(rounds, x, b))
+
+
+@njit
+def _update(numbers, rounds, x, b):
+    """Read, change and write back all the numbers, so many times."""
+    for _ in range(rounds):
+        for k in range(0, numbers.shape[0], LANES):
+            store(numbers, k, load(numbers, k) * fill(numbers, x) + fill(numbers, b))
+
+
+def bandwidth(n_bytes: int, repeats: int) -> float:
+    """Return the bytes a second, read and written, over numbers that take up so many bytes."""
+    numbers = np.ones(padded(n_bytes // 4), np.float32)
+    rounds = max(1, _TRAFFIC // numbers.nbytes)
+    work = {"update": lambda: _update(numbers, rounds, np.float32(0.5), np.float32(1.0))}
+    return 2.0 * numbers.nbytes * rounds / medians(work, repeats)["update"]
 
 
 def measure(repeats: int) -> dict[int, float]:
