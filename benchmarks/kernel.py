@@ -136,7 +136,8 @@ class Fused:
         outputs = 2 + 1 + 2  # C'p, C g, and the gradient of C
         slopes = 2 * n_slots + n_constant
         a_row = factors + products + outputs + slopes
-        updates = np.sum(PENALTY * (self.met() - n_constant) + ADAM * (self.met() + 1))
+        met = self.met()
+        updates = np.sum(PENALTY * (met - n_constant) + ADAM * (met + 1))
         return width * (float(self.n) * a_row + updates)
 
     def traffic(self, width: int) -> float:

@@ -5,10 +5,13 @@ from dataclasses import replace
 import numpy as np
 import parts
 import pytest
+from sklearn.metrics import log_loss
 from test_als import banded, local_table, make_problem, tensor_norm
 
 from polyadic import CPClassifier, ensemble, local, losses, maps, penalties, priors
 from polyadic.kernels import additive as kernel
+from polyadic.rows import distinct_rows
+from polyadic.solvers.als import ALS
 from polyadic.solvers.base import Problem, Rows
 
 
@@ -112,19 +115,86 @@ def test_every_loss_and_map_has_finite_spreads(loss, n_outputs):
     assert np.all(found > 0)
 
 
-def test_a_weight_of_two_is_the_row_twice():
-    family, columns, problem = make_problem(losses.Logistic(), 1)
-    twice = np.r_[: len(columns[0]), :20]
-    weight = np.ones(len(columns[0]))
-    weight[:20] = 2.0
-    weighted = problem_of(family, columns, problem.y, problem.loss, weight)
-    weighted = replace(weighted, weight_unit=1.0)
-    repeated = problem_of(
-        family, [c[twice] for c in columns], problem.y[twice], problem.loss, np.ones(len(twice))
+def built(table, family=None):
+    """Return the problem that `fit` would build for two classes, and its maps."""
+    loss = losses.Logistic()
+    family = family or [maps.OneHot().fit(c, None, table.weight) for c in table.columns]
+    recipe = ensemble.Recipe(
+        loss=loss,
+        intercept=loss.baseline(table.y, table.weight),
+        rank=2,
+        init=None,
+        solver=None,
+        l2=None,
+        smoothness=None,
+        order_alpha=0.0,
+        order_beta=2.0,
+        separate=False,
+        validation_fraction=0.0,
+        strength=0.5,
+        prior=True,
     )
-    np.testing.assert_allclose(
-        spreads_of(family, weighted), spreads_of(family, repeated), rtol=1e-6
-    )
+    return recipe, family, ensemble.build_problem(recipe, family, table, None)
+
+
+def test_rows_that_stand_for_many_count_as_many():
+    rng = np.random.default_rng(0)
+    columns = [rng.integers(0, 10, 5000) for _ in range(2)]
+    raw = rng.normal(size=10)[columns[0]]
+    y = (rng.random(5000) < 1 / (1 + np.exp(-raw)))[:, None].astype(float)
+    every = ensemble.Table(columns, y, np.ones(5000))
+    rows, weight = distinct_rows(columns, y, every.weight)
+    merged = ensemble.Table([c[rows] for c in columns], y[rows], weight)
+    assert len(merged) <= 200
+    _, family, one = built(every)
+    _, _, other = built(merged, family)
+    for a, b in zip(one.norm.metric, other.norm.metric):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    assert one.norm.strength == pytest.approx(other.norm.strength)
+
+
+def test_another_strength_of_a_known_problem_is_that_of_a_new_one():
+    X, y, _ = noisy_table(n=200, n_noise=0)
+    table = ensemble.Table(list(X.T), y[:, None].astype(float), np.ones(200))
+    recipe, family, problem = built(table, [maps.Hat().fit(c) for c in X.T])
+    stronger = replace(recipe, strength=3.0)
+    known = ensemble.penalised(stronger, family, problem)
+    new = ensemble.build_problem(stronger, family, table, None)
+    assert known.norm.strength == new.norm.strength != problem.norm.strength
+    for a, b in zip(known.norm.metric, new.norm.metric):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_spreads_of_correlated_columns_do_not_depend_on_their_order():
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=2000)
+    columns = [a, a + 0.3 * rng.normal(size=2000), rng.normal(size=2000)]
+    y = (rng.random(2000) < 1 / (1 + np.exp(-2 * a)))[:, None].astype(float)
+    family = [maps.Hat().fit(c) for c in columns]
+    found = spreads_of(family, problem_of(family, columns, y, losses.Logistic()))
+    for order in ([1, 0, 2], [2, 1, 0]):
+        own = [family[k] for k in order]
+        other = spreads_of(own, problem_of(own, [columns[k] for k in order], y, losses.Logistic()))
+        np.testing.assert_allclose(other, found[order], rtol=1e-6)
+
+
+def test_a_rare_class_has_spreads_too():
+    rng = np.random.default_rng(0)
+    column = rng.integers(0, 30, 60_000)
+    raw = -6.5 + rng.normal(size=30)[column]
+    y = (rng.random(60_000) < 1 / (1 + np.exp(-raw)))[:, None].astype(float)
+    family = [maps.OneHot().fit(column)]
+    (found,) = spreads_of(family, problem_of(family, [column], y, losses.Logistic()))
+    assert 0.2 < found < 5.0
+
+
+def test_a_noisy_column_of_a_narrow_table_is_held_back():
+    rng = np.random.default_rng(0)
+    columns = [rng.integers(0, 300, 12_000), rng.integers(0, 2, 12_000)]
+    y = (rng.random(12_000) < np.where(columns[1] == 1, 0.8, 0.2))[:, None].astype(float)
+    _, _, problem = built(ensemble.Table(columns, y, np.ones(12_000)))
+    spread = 1.0 / (0.5 * problem.norm.metric[0][1, 2])
+    assert spread == pytest.approx(0.05)
 
 
 def noisy_table(n=600, n_noise=30, seed=0):
@@ -144,37 +214,92 @@ def test_two_classes_withstand_columns_of_noise():
 def test_pilots_find_the_interaction_and_members_learn_from_all_rows(monkeypatch):
     X, y, _ = noisy_table(n_noise=1)
     seen = []
-    build = ensemble.build_problem
+    solve = ALS.solve
 
-    def watched(recipe, own, rows, held_out, *args):
-        seen.append((recipe.strength, recipe.rank, len(rows), held_out is None))
-        return build(recipe, own, rows, held_out, *args)
+    def watched(self, problem, cores, *args, **kwargs):
+        strength = problem.norm.strength * problem.worth
+        seen.append((strength, cores.rank, len(problem.local), problem.held_out is None))
+        return solve(self, problem, cores, *args, **kwargs)
 
-    monkeypatch.setattr(ensemble, "build_problem", watched)
+    monkeypatch.setattr(ALS, "solve", watched)
     model = CPClassifier(random_state=0, n_jobs=1).fit(X, y)
     members, pilots = [s for s in seen if s[3]], [s for s in seen if not s[3]]
     assert [s[2] for s in members] == [len(X)] * 2
-    assert {s[0] for s in pilots} >= set(ensemble.INTERACTIONS)
-    assert members[0][0] in {s[0] for s in pilots}
-    assert members[0][1] == ensemble.rank_for(members[0][0])
+    tried = [s[0] for s in pilots]
+    for interaction in (*ensemble.INTERACTIONS, members[0][0]):
+        assert np.isclose(tried, interaction).any()
+    assert model.interaction_ == pytest.approx(members[0][0])
+    assert members[0][1] == ensemble.rank_for(model.interaction_)
     assert model.tensor_.rank == 2 * members[0][1]
-    assert len(seen) == ensemble.count_fits(*recipe_of(model, X, y))
 
 
 def recipe_of(model, X, y):
     table = model._read(X, y, None, fresh=True)
-    recipe = model._recipe(table, model._solver(table, model._fit_maps(table)))
-    return recipe, table, model._n_members(recipe.prior)
+    return model._recipe(table, model._solver(table, model._fit_maps(table)))
 
 
 def test_without_held_out_rows_the_usual_interaction_is_taken():
     X, y, _ = noisy_table(n=200, n_noise=1)
     model = CPClassifier(random_state=0, early_stopping=False, n_members=1).fit(X, y)
-    assert model.tensor_.rank == min(ensemble.RANKS)
+    assert model.interaction_ == ensemble.USUAL_INTERACTION
+    assert model.tensor_.rank == ensemble.rank_for(model.interaction_)
+
+
+@pytest.mark.parametrize("early_stopping", [False, True])
+def test_progress_counts_the_fits_there_are(early_stopping, monkeypatch):
+    X, y, _ = noisy_table(n=200, n_noise=1)
+    model = CPClassifier(random_state=0, early_stopping=early_stopping, n_jobs=1)
+    seen, totals = [], []
+
+    def watched(self, total, work):
+        totals.append(total)
+        return work(lambda *report: seen.append(report))
+
+    monkeypatch.setattr(CPClassifier, "_with_progress", watched)
+    model.fit(X, y)
+    assert [len(seen)] == totals
+
+
+def test_two_classes_have_the_same_bits_whatever_n_jobs():
+    X, y, _ = noisy_table(n=300, n_noise=1)
+    models = [CPClassifier(random_state=0, n_jobs=n).fit(X, y) for n in (1, 2, 3)]
+    for model in models[1:]:
+        assert model.interaction_ == models[0].interaction_
+        for a, b in zip(model.cores_, models[0].cores_):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_permuting_columns_permutes_the_cores_of_two_classes():
+    X, y, _ = noisy_table(n=300, n_noise=1)
+    order = [2, 0, 1]
+    one = CPClassifier(random_state=0).fit(X, y)
+    other = CPClassifier(random_state=0).fit(X[:, order], y)
+    np.testing.assert_allclose(
+        other.decision_function(X[:, order]), one.decision_function(X), atol=1e-4
+    )
+
+
+def test_validation_rows_choose_the_interaction():
+    X, y, _ = noisy_table(n=400, n_noise=1)
+    V, v, _ = noisy_table(n=400, n_noise=1, seed=1)
+    model = CPClassifier(random_state=0).fit(X, y, X_val=V, y_val=v)
+    still = np.random.default_rng(0).integers(0, 2, 400)
+    misled = CPClassifier(random_state=0).fit(X, y, X_val=V, y_val=still)
+    assert model.interaction_ > misled.interaction_
+
+
+def test_a_warm_start_goes_on_with_the_same_interaction():
+    X, y, _ = noisy_table(n=400, n_noise=1)
+    model = CPClassifier(random_state=0, n_members=1, warm_start=True).fit(X, y)
+    before, interaction = model.predict_proba(X), model.interaction_
+    model.fit(X, y)
+    assert model.interaction_ == interaction
+    np.testing.assert_allclose(model.predict_proba(X), before, atol=0.15)
+    assert log_loss(y, model.predict_proba(X)) < log_loss(y, before) + 1e-3
 
 
 def test_penalties_that_are_asked_for_stand_in_the_place_of_the_prior():
     X, y, _ = noisy_table(n=100, n_noise=1)
     for changes in ({"l2": 1e-3}, {"smoothness": 1e-3}, {"order_alpha": 1e-3}):
         model = CPClassifier(random_state=0, **changes)
-        assert not recipe_of(model, X, y)[0].prior
+        assert not recipe_of(model, X, y).prior

@@ -1,5 +1,7 @@
 """One model on several threads: the same bits on any number, and the plain epoch's result."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from polyadic.formats.cp import CPCores
 from polyadic.solvers import split
 from polyadic.solvers.adam import Adam
 from polyadic.solvers.base import Problem, Rows
+from polyadic.solvers.split import SplitEpochs
 
 LOSSES = [losses.SquaredError(), losses.Logistic()]
 
@@ -110,7 +113,9 @@ def test_one_member_has_the_same_bits_whatever_n_jobs(estimator):
     X, y = wide_table(6000)
     y = y > 0 if estimator is CPClassifier else y
     params = {"n_members": 1, "rank": 8, "max_epochs": 3, "random_state": 0, "solver": "adam"}
-    models = [estimator(**params, n_jobs=n).fit(X, y) for n in (1, 2, 2, 3)]
+    with patch.object(SplitEpochs, "run", autospec=True, side_effect=SplitEpochs.run) as run:
+        models = [estimator(**params, n_jobs=n).fit(X, y) for n in (1, 2, 2, 3)]
+    assert run.call_count == 4 * 3
     for model in models[1:]:
         assert model.history_ == models[0].history_
         for a, b in zip(model.tensor_.factors, models[0].tensor_.factors):

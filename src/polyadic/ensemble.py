@@ -36,7 +36,7 @@ STRENGTHS_LONG = (0.25, 1.0, 3.0, 9.0)  # from so many rows on:
 LONG = 2000
 INTERACTIONS = (0.01, 0.1, 1.0)  # of the prior, tried by pilots
 _FINER = (10**0.5, 10**0.25)  # then so many times more and less than the best
-_USUAL_INTERACTION = 0.1  # where there are no rows to try it on
+USUAL_INTERACTION = 0.1  # where there are no rows to try it on
 RANKS = 16, 64  # rank="auto" under a prior, at least and at most
 _PILOT_CELLS = 1e6  # rows times columns; a smaller table has more pilots
 _MOST_PILOTS = 3
@@ -89,7 +89,7 @@ class Recipe:
     validation_fraction: float  # 0: no rows are held out
     strength: float = 1.0  # of the penalties that go with the noise, or interaction of the prior
     prior: bool = False  # a prior on the weight tensor in the place of penalties on the factors
-    open_rank: bool = False  # more terms for members than for pilots, by the interaction they found
+    most_rank: int = 0  # more terms for members than for pilots, by interaction, up to so many
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,7 @@ class Member:
 
     maps: list[FeatureMap]
     solution: Solution
+    strength: float = 1.0
 
 
 Report = Callable[[int, int, float], None]  # member, epoch, loss
@@ -117,21 +118,33 @@ def train_members(
     """Train the members, n_jobs at a time. What a member becomes depends on the seed alone."""
     marks = _column_marks(table.columns)
     fold_of = assign_folds(recipe, table, held_out, seed)
+    judged = held_out is not None or fold_of is not None
+    strengths, n_pilots = ladder(recipe, table, n_members, judged)
+    known: dict[tuple[int, bool], tuple[list[FeatureMap], Problem]] = {}
 
-    def train(task: tuple[int, Recipe, bool]) -> Member:
-        number, recipe, whole = task
+    def prepare(recipe: Recipe, number: int, whole: bool) -> tuple[list[FeatureMap], Problem]:
+        """Return maps and problem; from one strength to the next, penalties alone differ."""
+        if (number, whole) in known:
+            own, problem = known[number, whole]
+            return own, penalised(recipe, own, problem)
         own = [
             m.jitter(np.random.default_rng((seed, number, mark, 1))) if n_members > 1 else m
             for m, mark in zip(maps, marks)
         ]
         rows, held_rows = hold_out(table, held_out, None if whole else fold_of, number)
         problem = build_problem(recipe, own, rows, held_rows)
+        known[number, whole] = own, problem
+        return own, problem
+
+    def train(task: tuple[int, Recipe, bool]) -> Member:
+        number, recipe, whole = task
+        own, problem = prepare(recipe, number, whole)
         rngs = [np.random.default_rng((seed, number, mark)) for mark in marks]
         rng = np.random.default_rng((seed, number))
         start: Start = recipe.init.start(problem, recipe.rank, [*rngs, rng])
         tell = None if report is None else lambda e, v: report(number, e, v)
         solution = recipe.solver.solve(problem, start.cores, start.free, rng, tell)
-        return Member(own, solution)
+        return Member(own, solution, recipe.strength)
 
     def try_out(recipes: list[Recipe]) -> list[tuple[float, Recipe, list[Member]]]:
         """Return the mean loss of the pilots of each recipe, and the pilots."""
@@ -141,14 +154,13 @@ def train_members(
         losses = [float(np.mean([pilot.solution.loss for pilot in group])) for group in groups]
         return list(zip(losses, recipes, groups))
 
-    judged = held_out is not None or fold_of is not None
-    strengths, n_pilots = ladder(recipe, table, n_members, judged)
     recipe = replace(recipe, strength=strengths[0])
     pilots: list[Member] = []
     if len(strengths) > 1:
         recipe, pilots = choose(recipe, strengths, try_out)
-        if recipe.open_rank:
-            recipe = replace(recipe, rank=rank_for(recipe.strength))
+        known.clear()
+    if recipe.most_rank:
+        recipe = replace(recipe, rank=min(rank_for(recipe.strength), recipe.most_rank))
     kept = [] if recipe.prior else pilots[:n_members]
     tasks = [(number, recipe, recipe.prior) for number in range(len(kept), n_members)]
     return [*kept, *side_by_side(train, tasks, n_jobs)]
@@ -169,8 +181,8 @@ def side_by_side(work: Callable[[Any], Any], tasks: list, n_jobs: int) -> list:
 def choose(recipe: Recipe, strengths: Sequence[float], try_out: TryOut) -> tuple[Recipe, list]:
     """Return the recipe of the best strength and its pilots."""
 
-    def better(best, factors):
-        found = try_out([replace(recipe, strength=f) for f in factors])
+    def better(best, tried):
+        found = try_out([replace(recipe, strength=strength) for strength in tried])
         return min([*best, *found], key=lambda trial: trial[0])
 
     best = better([], strengths)
@@ -199,7 +211,7 @@ def ladder(
     """
     if recipe.prior:
         if not judged:
-            return (_USUAL_INTERACTION,), 1
+            return (USUAL_INTERACTION,), 1
         cells = len(table) * len(table.columns)
         return INTERACTIONS, int(np.clip(round(_PILOT_CELLS / cells), 1, _MOST_PILOTS))
     if not judged or n_members == 1 or (recipe.l2 is not None and recipe.smoothness is not None):
@@ -209,9 +221,11 @@ def ladder(
     return STRENGTHS, min(n_members, 2)
 
 
-def count_fits(recipe: Recipe, table: Table, n_members: int) -> int:
+def count_fits(recipe: Recipe, table: Table, n_members: int, judged: bool) -> int:
     """Return how many models are trained."""
-    strengths, n_pilots = ladder(recipe, table, n_members)
+    strengths, n_pilots = ladder(recipe, table, n_members, judged)
+    if len(strengths) == 1:
+        return n_members
     tried = len(strengths) + (2 * len(_FINER) if recipe.prior else 0)
     return n_pilots * tried + n_members - (0 if recipe.prior else n_pilots)
 
@@ -226,12 +240,17 @@ def resume(
     seed: int,
     report: Report | None = None,
 ) -> Member:
-    """Train a fitted model further; it stays as it is where that does not help."""
-    rows, held_rows = hold_out(table, held_out, assign_folds(recipe, table, held_out, seed), 0)
+    """Train a fitted model further; it stays as it is where that does not help.
+
+    Under a prior there is nothing to hold rows out for: its objective falls on all of them.
+    """
+    fold_of = None if recipe.prior else assign_folds(recipe, table, held_out, seed)
+    rows, held_rows = hold_out(table, held_out, fold_of, 0)
     problem = build_problem(recipe, maps, rows, held_rows)
     tell = None if report is None else lambda e, v: report(0, e, v)
     rng = np.random.default_rng(seed)
-    return Member(maps, recipe.solver.solve(problem, cores, free, rng, tell, resumed=True))
+    solution = recipe.solver.solve(problem, cores, free, rng, tell, resumed=True)
+    return Member(maps, solution, recipe.strength)
 
 
 def _column_marks(columns: list[np.ndarray]) -> list[int]:
@@ -274,26 +293,33 @@ def build_problem(
     n_seen: float = 0.0,
 ) -> Problem:
     """Put together what a solver needs to know; n_seen rows were learnt from before."""
-    n = n_seen + rows.worth()
-    fixed, scaled = factor_penalties(recipe, maps, n)
     order = None
     if recipe.order_alpha > 0:
         order = penalties.Order(recipe.order_alpha, penalties.emphasis(maps, recipe.order_beta))
+    none = penalties.ridge(maps, 0.0)
     problem = Problem(
         rows.encode(maps),
         None if held_out is None else held_out.encode(maps),
         recipe.loss,
         recipe.intercept,
         [m.degrees for m in maps],
-        fixed,
-        scaled,
+        none,
+        none,
         order,
         recipe.separate,
         extras_l2=recipe.l2 or 0.0,
+        worth=n_seen + rows.worth(),
     )
-    if recipe.prior:
-        problem = replace(problem, norm=priors.norm(problem, maps, recipe.strength, n))
-    return problem
+    return penalised(recipe, maps, problem)
+
+
+def penalised(recipe: Recipe, maps: list[FeatureMap], problem: Problem) -> Problem:
+    """Return the problem with the penalties, or the prior, of a recipe."""
+    if not recipe.prior:
+        fixed, scaled = factor_penalties(recipe, maps, problem.worth)
+        return replace(problem, fixed=fixed, scaled=scaled)
+    prior = problem.prior or priors.learn(problem, maps)
+    return replace(problem, prior=prior, norm=prior.norm(recipe.strength))
 
 
 def factor_penalties(
@@ -302,8 +328,6 @@ def factor_penalties(
     """Return L2 and smoothness of the factors: as given, and in proportion to the noise."""
     zero = penalties.Banded([np.zeros((m.dim, 5)) for m in maps])
     fixed, scaled = zero, zero
-    if recipe.prior:
-        return fixed, scaled
     if recipe.l2 is None:
         scaled = scaled + penalties.ridge(maps, recipe.strength * _AUTO_L2 / n, _MANY)
     else:

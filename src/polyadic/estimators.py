@@ -13,7 +13,7 @@ class CPRegressor(Regression, CPEstimator):
     """Regression with a CP weight tensor over local feature maps.
 
     Accurate with its defaults, and readable exactly: the model is a sum of R products of one
-    function a column. Six members, each on knots and held-out rows of its own, are merged into one
+    function a column. Five members, each on knots and held-out rows of its own, are merged into one
     such sum.
 
     Parameters
@@ -22,16 +22,14 @@ class CPRegressor(Regression, CPEstimator):
         Feature map of the columns: "auto" (hats for numbers, one-hot for categories), the name or
         an instance of a map for all numeric columns, or a dict from column to map.
     rank : int or "auto", default="auto"
-        Number of rank-one terms R of each member. "auto" is 32; for two classes 16 to 64, the more
-        the more interaction the held-out rows ask for.
+        Number of rank-one terms R of each member. "auto" is 32.
     loss : str or Loss, default="squared_error"
         "squared_error", "absolute_error", "huber", "poisson", or an instance from
         `polyadic.losses`, such as `Quantile(0.9)`.
     l2 : float or "auto", default="auto"
         Strength of the L2 penalty on all elements but constants. "auto" follows the noise, weighs
         the heavier on a column the flatter it is, and is one of several strengths that the first
-        members try (docs/defaults.md). With solver="als", `l2` and `smoothness` both "auto" stand
-        for a prior on the weight tensor instead, its scales learnt from the rows.
+        members try (docs/defaults.md).
     order_alpha, order_beta : float
         Strength and base of the order penalty (paper, section VI); off by default.
     smoothness : float or "auto", default="auto"
@@ -42,14 +40,14 @@ class CPRegressor(Regression, CPEstimator):
         With several outputs: one weight tensor each, as in the paper, instead of shared factors.
     solver : "auto", "adam", "als" or "als+adam"
         "als" takes each core in turn to its minimum with the others fixed, for hats, B-splines and
-        categories: a few sweeps, each an epoch. "als+adam" starts Adam from one such sweep. "auto"
-        is "als+adam" for the squared error and "als" for two classes, where maps allow it.
+        categories: a few sweeps, each an epoch. "als+adam" starts Adam from one such sweep, and is
+        what "auto" takes for the squared error where maps allow it.
     engine : "fused" or "torch"
         "torch" trains by automatic differentiation on `device`; it needs the extra `torch`.
     device : str, default="cpu"
     n_members : int or "auto", default="auto"
-        Models that are averaged, and merged into one; "auto" is 5, or 2 for two classes. With one,
-        no strengths of L2 and smoothness are tried.
+        Models that are averaged, and merged into one; "auto" is 5. With one, no strengths of L2 and
+        smoothness are tried.
     max_epochs, batch_size : int or "auto"
     learning_rate : float or "auto"
         The peak of the schedule; "auto" is 0.015, less for more than ten columns.
@@ -58,8 +56,6 @@ class CPRegressor(Regression, CPEstimator):
         Weight of the past in the running average of the parameters; 0 for none.
     early_stopping : bool, default=True
         Hold out a part of the rows, another one for each member, and keep the best epoch on it.
-        For two classes they are held out only to choose how much interaction to believe in: members
-        then learn from all rows.
     validation_fraction : float, default=0.1
         Rounded to one part in k. Where that is fewer than five rows, none are held out.
     n_iter_no_change : int or None
@@ -103,10 +99,19 @@ class CPClassifier(Classification, CPEstimator):
     recommender experiment, "squared_error" on labels -1 and +1) and `class_weight` (a dict,
     "balanced" or None).
 
+    Two classes are fitted under a prior on the weight tensor (docs/defaults.md), by solver="als",
+    as long as `solver`, `max_epochs`, `l2`, `smoothness`, `order_alpha` and `init` are left alone.
+    Held-out rows then choose how much interaction to believe in, also with one member, and nothing
+    else: two members (n_members="auto") learn from all rows, their rank (rank="auto") is 16 to 64,
+    the more the more interaction was found, and `n_iter_no_change` and all that steers Adam have no
+    part in it. With solver="als" the same holds for more classes.
+
     Attributes
     ----------
     classes_ : (K,)
         And those of `CPRegressor`. Two classes share one output; K > 2 have K.
+    interaction_ : float
+        How much interaction the held-out rows asked for, where there is a prior.
 
     Examples
     --------

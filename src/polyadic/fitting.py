@@ -12,9 +12,11 @@ from joblib import effective_n_jobs
 from polyadic import local, settings
 from polyadic.ensemble import (
     RANKS,
+    USUAL_INTERACTION,
     Member,
     Recipe,
     Table,
+    assign_folds,
     build_problem,
     count_fits,
     merge,
@@ -120,16 +122,18 @@ class CPEstimator(TableEstimator):
     def _chosen_solver(self, maps: list[FeatureMap]) -> str:
         """Resolve solver="auto".
 
-        Least squares alone for the logits of two classes, a sweep of it before Adam for the squared
-        error, where maps have few slots. A start or penalties that were asked for go to Adam.
+        Least squares alone for two classes, where nothing was asked for that belongs to Adam or to
+        the factors; a sweep of it before Adam otherwise, and for the squared error. Adam alone from
+        another start, and where maps have many slots or elements.
         """
         if self.solver != "auto":
             return self.solver
         plain = self.engine == "fused" and self.init == "near_one" and self.max_epochs != 0
-        wide = working_room(maps, _RANK, 0) > _MOST_ROOM
+        code = self._loss().code
+        rank = min(RANKS) if code == LOGISTIC and self._believes() else _RANK
+        wide = working_room(maps, rank, 0) > _MOST_ROOM
         if not plain or wide or any(m.all_slots for m in maps):
             return "adam"
-        code = self._loss().code
         if code == LOGISTIC and self._believes() and self.max_epochs == "auto":
             return "als"
         return "als+adam" if code in (SQUARED, LOGISTIC) else "adam"
@@ -193,32 +197,44 @@ class CPEstimator(TableEstimator):
         return _PRIOR_MEMBERS if prior else _MEMBERS
 
     def _highest_rank(self, maps: list[FeatureMap]) -> int:
+        """Return the rank, or the most that "auto" may come to: as many terms as have room."""
         if self.rank != "auto":
             return self.rank
-        prior = self._chosen_solver(maps) == "als" and self._believes()
-        return max(RANKS) if prior else _RANK
+        if not (self._chosen_solver(maps) == "als" and self._believes()):
+            return _RANK
+        ranks = range(max(RANKS), min(RANKS), -8)
+        roomy = (rank for rank in ranks if working_room(maps, rank, 0) <= _MOST_ROOM)
+        return next(roomy, min(RANKS))
 
     def _recipe(self, table: Table, solver: Solver) -> Recipe:
         """Resolve names and "auto" into what members are trained by."""
         recipe = super()._recipe(table, solver)
         prior = isinstance(solver, ALS) and self._believes()
+        strength = getattr(self, "interaction_", USUAL_INTERACTION) if prior else 1.0
+        recipe = replace(recipe, prior=prior, strength=strength)
         if self.rank != "auto":
-            return replace(recipe, prior=prior)
-        rank = min(RANKS) if prior else _RANK
-        return replace(recipe, prior=prior, rank=rank, open_rank=prior)
+            return recipe
+        return replace(recipe, rank=min(RANKS) if prior else _RANK)
 
     def _train(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
         self._passes = None
         maps = self._fit_maps(table)
         recipe = self._recipe(table, self._solver(table, maps))
+        if recipe.prior and self.rank == "auto":
+            recipe = replace(recipe, most_rank=self._highest_rank(maps))
         n_members = self._n_members(recipe.prior)
-        n_fits = count_fits(recipe, table, n_members)
-        return self._with_progress(
+        judged = held_out is not None or assign_folds(recipe, table, held_out, seed) is not None
+        n_fits = count_fits(recipe, table, n_members, judged)
+        members = self._with_progress(
             recipe.solver.max_epochs * n_fits,
             lambda report: train_members(
                 recipe, maps, table, held_out, n_members, seed, self._threads(), report
             ),
         )
+        self.__dict__.pop("interaction_", None)
+        if recipe.prior:
+            self.interaction_ = members[0].strength
+        return members
 
     def _continue(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
         self._passes = None

@@ -1,4 +1,4 @@
-"""Penalties on the cores. Each has `value(cores)` and `add_gradient(cores, out)`.
+"""Penalties on the cores. Each has `value(cores)`, those of Adam `add_gradient(cores, out)`.
 
 L2 and smoothness are both quadratic forms sum_n tr(A' K_n A) with a banded K_n, one for each
 column, so one class serves both, and their bands add. The order penalty is the paper's.
@@ -79,6 +79,29 @@ class Norm:
         for band, a in zip(self.metric, cores.factors):
             gram *= a.T @ band_product(band, a)
         return self.strength * float(np.sum(cores.weights * (gram @ cores.weights)))
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is believed of the weight tensor, see `polyadic.priors`.
+
+    precision[n] : (d_n, 5) is that of the main effect of column n, and n_rows what the rows are
+    worth.
+    """
+
+    precision: list[np.ndarray]
+    constant: list[bool]
+    n_rows: float
+
+    def norm(self, interaction: float) -> Norm:
+        """Return the prior as a penalty on the mean loss, to be multiplied with the noise."""
+        metric = []
+        for band, constant in zip(self.precision, self.constant):
+            band = band / interaction
+            if constant:
+                band[0, 2] = 1.0
+            metric.append(band)
+        return Norm(interaction / self.n_rows, metric)
 
 
 @dataclass(frozen=True)

@@ -22,34 +22,34 @@ from polyadic.kernels import additive as kernel
 from polyadic.kernels.als import Quadratic, Slots, curvatures
 from polyadic.kernels.losses import weighted_losses
 from polyadic.maps.base import FeatureMap
-from polyadic.penalties import Norm
+from polyadic.penalties import Prior
 from polyadic.solvers.base import Problem
-from polyadic.solvers.blocks import column_slots
+from polyadic.solvers.blocks import check_maps, column_slots
 
 # Precision of a numeric column's effect of spread one: of its values, and of second differences.
 # Together they make curves of about unit variance that vary over some four per cent of the rows.
 _RIDGE, _ROUGH = 0.18, 2.7
 _USUAL = 48.0  # knots, to which _RIDGE belongs
-_LEAST = 1.0  # of all spreads together: columns without an effect may still take part in others'
+# Columns without an effect may still take part in interactions: a spread is at least the first
+# over the number of columns, or the second.
+_LEAST, _LEAST_OF_ONE = 1.0, 0.05
 _PASSES = 10
 _PACE = 0.9
 _SETTLED = 0.1  # change of all logarithms in a pass
 _BOUNDS = 1e-4, 1e3
+_LONGEST = 2.0  # step of a logit: a parabola knows less about what is farther away
 _TINY = 1e-12
 _BAND = 4  # reach of normal equations of four slots
 
 
-def norm(problem: Problem, maps: Sequence[FeatureMap], interaction: float, n_rows: float) -> Norm:
-    """Return the penalty that goes with the prior, its spreads learnt from the problem's rows."""
+def learn(problem: Problem, maps: Sequence[FeatureMap]) -> Prior:
+    """Return the prior of these columns, its spreads learnt from the problem's rows."""
+    check_maps(problem.local)
     shapes = [precision(m) for m in maps]
-    spreads = np.maximum(learn_spreads(problem, shapes), _LEAST / len(shapes))
-    metric = []
-    for m, shape, spread in zip(maps, shapes, spreads):
-        band = shape / (interaction * spread)
-        if m.constant:
-            band[0, 2] = 1.0
-        metric.append(band)
-    return Norm(interaction / n_rows, metric)
+    least = min(_LEAST_OF_ONE, _LEAST / len(shapes))
+    spreads = np.maximum(learn_spreads(problem, shapes), least)
+    scaled = [shape / spread for shape, spread in zip(shapes, spreads)]
+    return Prior(scaled, [m.constant for m in maps], problem.worth)
 
 
 def precision(m: FeatureMap) -> np.ndarray:
@@ -83,7 +83,16 @@ class _Effect:
         zero = np.zeros((problem.n_outputs, len(lower)))
         return cls(column_slots(problem.local, n), lower, zero, room=room)
 
-    def update(self, raw: np.ndarray, model: Quadratic, noise: float) -> None:
+    def gain(self, model: Quadratic) -> float:
+        """Return about how much the loss would fall by this column alone."""
+        moments, gain = self.room[0], 0.0
+        for k in range(len(self.values)):
+            pull = np.empty(self.values.shape[1])
+            kernel.moments(self.slots, model.slope, model.curvature, k, moments, pull)
+            gain += float(np.sum(pull**2 / np.maximum(moments[:, 0], _TINY)))
+        return gain
+
+    def update(self, raw: np.ndarray, model: Quadratic, noise: float, longest: float) -> None:
         """Move the effect to its minimum, the others fixed, and the spread to what it tells."""
         moments, factor, inverse = self.room
         freedom, size = 0.0, 0.0
@@ -97,12 +106,13 @@ class _Effect:
             step = -step / noise - pull / self.spread
             kernel.factorise(factor)
             kernel.solve(factor, step)
+            step *= min(1.0, longest / max(np.abs(step).max(), _TINY))
             kernel.invert(factor, inverse)
             kernel.add_effect(self.slots, step, k, raw)
             values += step
             kernel.times(self.shape, values, pull)
             freedom += kernel.band_dot(inverse, moments)
-            size += values @ pull
+            size += float(np.sum(values * pull))
         told = np.log(max(size, _TINY) / (self.spread * max(freedom, _TINY)))
         self.spread *= np.exp(_PACE * np.clip(told, -4.0, 4.0))
         self.spread = float(np.clip(self.spread, *_BOUNDS))
@@ -112,25 +122,30 @@ def learn_spreads(problem: Problem, shapes: Sequence[np.ndarray]) -> np.ndarray:
     """Fit an additive model, one column after the other, and return the spreads, (N,)."""
     loss, n = problem.loss, len(problem.local)
     y = np.ascontiguousarray(problem.y, dtype=np.float64)
-    weight, everything = problem.unit_weights(), np.arange(n)
+    # A row that stands for several counts as several.
+    weight = problem.unit_weights() * (problem.worth / n if problem.worth else 1.0)
+    everything = np.arange(n)
     raw = np.tile(np.asarray(problem.intercept, dtype=np.float64), (n, 1))
     model = Quadratic(np.empty_like(raw), np.empty_like(raw))
     effects = [_Effect.start(problem, k, shape) for k, shape in enumerate(shapes)]
-    noise = 1.0  # what the likelihood divides the loss by
+    noise, longest = 1.0, np.inf if loss.location_scale else _LONGEST
 
     def measure() -> float:
         args = (loss.code, loss.shape, y, weight)
         curvatures(*args, raw, model.curvature)
         return weighted_losses(*args, everything, 0, raw, model.slope)
 
+    measure()
+    gains = [effect.gain(model) for effect in effects]
+    order = np.argsort(-np.array(gains), kind="stable")  # not by their place in the table
     spreads = np.ones(len(effects))
     for _ in range(_PASSES):
         before = spreads
-        for effect in effects:
+        for k in order:
             total = measure()
-            if loss.location_scale:
-                noise = 2.0 * max(total / raw.size, _TINY)
-            effect.update(raw, model, noise)
+            if loss.location_scale:  # a Gaussian likelihood divides the loss by twice the noise
+                noise = 2.0 * max(total / (weight.sum() * raw.shape[1]), _TINY)
+            effects[k].update(raw, model, noise, longest)
         spreads = np.array([effect.spread for effect in effects])
         if np.all(np.abs(np.log(spreads / before)) < _SETTLED):
             break

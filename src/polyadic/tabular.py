@@ -83,7 +83,8 @@ class TableEstimator(BaseEstimator):
         sample_weight : (n,), optional
             A weight of 2 counts as the row twice.
         X_val, y_val : optional
-            Rows to choose the best epoch on, in the place of a held-out part of X.
+            Rows to be judged on, in the place of a held-out part of X: they choose the best epoch,
+            or for two classes how much interaction to believe in.
         """
         return self._attempt(self._fit, X, y, sample_weight, X_val, y_val)
 

@@ -9,8 +9,9 @@ Shapes: n rows, m elements besides the constant, s slots a row, L outputs.
     product   : (n * W,)      the product of the other columns' factors
     weights   : (L * W,)      the output matrix C, transposed
 
-All is compiled, BLAS and LAPACK are not called: members run in threads side by side, and how many
-threads BLAS takes is a setting of the whole process, on which the last bits would depend.
+What grows with rows or elements is compiled, without BLAS and LAPACK: members run in threads side
+by side, and how many threads BLAS takes is a setting of the whole process, on which the last bits
+would depend.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from polyadic.kernels.simd import LANES, fill, load, store, total
 BLOCK = 64  # rows that are gathered at a time, and stay in the cache
 _NEAR = 0.02  # residuals nearer to zero than this count as this, in units of the target's spread
 _FLAT = 0.01  # no curvature is taken to be less than this
+_SHARE, _LEAST = 0.1, 1e-9  # of the mean curvature, for two classes
 _ZERO = np.float32(0)
 
 
@@ -48,12 +50,30 @@ class Quadratic(NamedTuple):
 
 
 @jit
+def _logistic_curvatures(weight, raw, out):
+    """Write p (1 - p), but no less than a share of its mean: rare classes are flat everywhere."""
+    mean = 0.0
+    for i in range(raw.shape[0]):
+        for k in range(raw.shape[1]):
+            q = np.exp(-abs(raw[i, k]))
+            out[i, k] = q / ((1.0 + q) * (1.0 + q))
+            mean += out[i, k]
+    least = max(_SHARE * mean / max(out.size, 1), _LEAST)
+    for i in range(raw.shape[0]):
+        for k in range(raw.shape[1]):
+            out[i, k] = weight[i] * max(out[i, k], least)
+
+
+@jit
 def curvatures(code, shape, y, weight, raw, out):
     """Write the weighted curvature of a parabola near the loss, or above it.
 
     For softmax, twice the diagonal of the Hessian: by Gershgorin's circles, no less than all of it.
     """
     n_outputs = raw.shape[1]
+    if code == LOGISTIC:
+        _logistic_curvatures(weight, raw, out)
+        return
     for i in range(raw.shape[0]):
         if code == SOFTMAX:
             top = np.max(raw[i])
@@ -67,10 +87,7 @@ def curvatures(code, shape, y, weight, raw, out):
         for k in range(n_outputs):
             size = abs(raw[i, k] - y[i, k])
             h = 2.0
-            if code == LOGISTIC:
-                p = np.exp(-abs(raw[i, k]))
-                h = max(p / ((1.0 + p) * (1.0 + p)), _FLAT)
-            elif code == POISSON:
+            if code == POISSON:
                 h = max(np.exp(min(raw[i, k], 60.0)), y[i, k], _FLAT)
             elif code == QUANTILE:
                 h = 1.0 / max(size, _NEAR)

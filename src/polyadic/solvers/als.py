@@ -146,7 +146,7 @@ class AlsCourse(Course):
         self.slopes = np.empty_like(self.raw)
         shared = problem.loss.code == SQUARED
         # Where a parabola is the loss, or touches it with its curvature, no longer step is tried.
-        self.cautious = problem.loss.code not in (SQUARED, LOGISTIC)
+        self.may_stretch = problem.loss.code not in (SQUARED, LOGISTIC)
         self.curvature = np.empty((len(local), 1 if shared else n_outputs))
         if shared:
             self.curvature[:, 0] = 2.0 * self.row_weight
@@ -358,13 +358,14 @@ class AlsCourse(Course):
                 share = float(t)
                 break
         measured = share
-        while self.cautious and 0.0 < share < _LONGEST:
+        while self.may_stretch and 0.0 < share < _LONGEST:
             measured = 2.0 * share
             found = rise(measured)
-            if found >= best:
+            if not found < best:
                 break
             share, best = measured, found
-        self.raw += share * moved
+        if share > 0.0:
+            self.raw += share * moved
         if measured != share or share == 0.0:
             self.loss = self.measured(self.raw)
         return share

@@ -10,7 +10,7 @@ import numpy as np
 
 from polyadic.local import LocalFeatures
 from polyadic.losses import Loss
-from polyadic.penalties import Banded, Norm, Order
+from polyadic.penalties import Banded, Norm, Order, Prior
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,9 @@ class Problem:
     separate: bool = False  # L tensors of their own, or one with L outputs
     weight_unit: float = 0.0  # the weight of one row; 0 stands for the rows' mean
     extras_l2: float = 0.0  # on the arrays of a network that belong to no column
-    norm: Norm | None = None  # of the prior, times the noise; least squares alone serves it
+    worth: float = 0.0  # how many rows the training rows are worth
+    prior: Prior | None = None  # of the weight tensor, as the rows tell it
+    norm: Norm | None = None  # the prior as a penalty, times the noise; for least squares alone
 
     def unit_weights(self) -> np.ndarray:
         """Return the weights of the training rows in units of one row, (n,)."""
