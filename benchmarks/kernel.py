@@ -141,16 +141,17 @@ class Fused:
         return width * (float(self.n) * a_row + updates)
 
     def traffic(self, width: int) -> float:
-        """Return the bytes that an epoch of this width reads and writes.
+        """Return the bytes that an epoch of this width has to read and write.
 
-        A row of data reads its elements, writes and reads factors and prefix products, and reads
-        and writes the gradient of its elements. An update reads and writes parameters, gradient,
-        two moments and the average.
+        A row of data writes and reads factors and prefix products, reads its elements, and reads
+        and writes their gradient; where every row meets all elements, once a batch is enough. An
+        update reads and writes parameters, gradient, two moments and the average.
         """
-        layout = self.features.layout
+        layout, met = self.features.layout, self.met()
         n_elements = layout.slots[-1] + layout.constant.sum()
-        a_row = 3 * n_elements + 4 * len(layout.first)
-        return 4.0 * width * (float(self.n) * a_row + 10.0 * self.met().sum())
+        visits = len(met) if layout.dense.all() else self.n
+        elements, products = 3.0 * n_elements * visits, 4.0 * len(layout.first) * self.n
+        return 4.0 * width * (elements + products + 10.0 * met.sum())
 
     def room(self, width: int) -> int:
         """Return the bytes of parameters, gradient, moments and average."""
