@@ -1,4 +1,4 @@
-"""One model on one thread and on two: whole fits of Adam, of one member, by the number of columns."""
+"""One model on one thread and on two: whole fits of Adam, one member, by number of columns."""
 
 from __future__ import annotations
 
