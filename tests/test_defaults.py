@@ -18,11 +18,11 @@ def noisy_table(n=400, n_columns=4, noise=0.1, seed=0):
 
 
 def strengths_used(monkeypatch, estimator, n=400):
-    """Return the strength of every problem that a fit builds."""
+    """Return the strength of every problem that a fit solves."""
     used = []
-    build = ensemble.build_problem
+    penalised = ensemble.penalised
     monkeypatch.setattr(
-        ensemble, "build_problem", lambda r, *args: used.append(r.strength) or build(r, *args)
+        ensemble, "penalised", lambda r, *args: used.append(r.strength) or penalised(r, *args)
     )
     estimator.fit(*noisy_table(n))
     return used

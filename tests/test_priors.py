@@ -188,13 +188,13 @@ def test_a_rare_class_has_spreads_too():
     assert 0.2 < found < 5.0
 
 
-def test_a_noisy_column_of_a_narrow_table_is_held_back():
+def test_columns_that_matter_only_together_are_found():
     rng = np.random.default_rng(0)
-    columns = [rng.integers(0, 300, 12_000), rng.integers(0, 2, 12_000)]
-    y = (rng.random(12_000) < np.where(columns[1] == 1, 0.8, 0.2))[:, None].astype(float)
-    _, _, problem = built(ensemble.Table(columns, y, np.ones(12_000)))
-    spread = 1.0 / (0.5 * problem.norm.metric[0][1, 2])
-    assert spread == pytest.approx(0.05)
+    X = rng.uniform(-1, 1, (800, 3))
+    y = X[:, 0] * X[:, 1] > 0
+    model = CPClassifier(random_state=0).fit(X[:400], y[:400])
+    assert model.score(X[400:], y[400:]) > 0.85
+    assert model.interaction_ > 0.5
 
 
 def noisy_table(n=600, n_noise=30, seed=0):

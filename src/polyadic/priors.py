@@ -30,9 +30,7 @@ from polyadic.solvers.blocks import check_maps, column_slots
 # Together they make curves of about unit variance that vary over some four per cent of the rows.
 _RIDGE, _ROUGH = 0.18, 2.7
 _USUAL = 48.0  # knots, to which _RIDGE belongs
-# Columns without an effect may still take part in interactions: a spread is at least the first
-# over the number of columns, or the second.
-_LEAST, _LEAST_OF_ONE = 1.0, 0.05
+_LEAST = 1.0  # of all spreads together: columns without an effect may still interact
 _PASSES = 10
 _PACE = 0.9
 _SETTLED = 0.1  # change of all logarithms in a pass
@@ -46,8 +44,7 @@ def learn(problem: Problem, maps: Sequence[FeatureMap]) -> Prior:
     """Return the prior of these columns, its spreads learnt from the problem's rows."""
     check_maps(problem.local)
     shapes = [precision(m) for m in maps]
-    least = min(_LEAST_OF_ONE, _LEAST / len(shapes))
-    spreads = np.maximum(learn_spreads(problem, shapes), least)
+    spreads = np.maximum(learn_spreads(problem, shapes), _LEAST / len(shapes))
     scaled = [shape / spread for shape, spread in zip(shapes, spreads)]
     return Prior(scaled, [m.constant for m in maps], problem.worth)
 
