@@ -86,7 +86,7 @@ def errors(model: Any, split: Split) -> dict[str, float]:
     }
 
 
-def error(y: np.ndarray, predicted: np.ndarray) -> float:
+def error(y: Any, predicted: np.ndarray) -> float:
     """Return the mean squared error, infinite where a prediction is no number."""
     if not np.all(np.isfinite(predicted)):
         return np.inf
