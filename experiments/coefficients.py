@@ -38,27 +38,16 @@ def data() -> Split:
     largest value of every column tell how it was standardised.
     """
     split, (X, y) = load_synthetic(split="paper"), load_synthetic(return_X_y=True)
-    whole = np.concatenate([split.X_train, split.X_val, split.X_test])
-    target = np.concatenate([split.y_train, split.y_val, split.y_test])
-    return Split(
-        *(
-            undo(part, whole if part.ndim == 2 else target, X if part.ndim == 2 else y)
-            for part in (
-                split.X_train,
-                split.y_train,
-                split.X_val,
-                split.y_val,
-                split.X_test,
-                split.y_test,
-            )
-        )
-    )
+    tables = undo([split.X_train, split.X_val, split.X_test], X)
+    targets = undo([split.y_train, split.y_val, split.y_test], y)
+    return Split(*(part for pair in zip(tables, targets) for part in pair))
 
 
-def undo(part: np.ndarray, standardised: np.ndarray, original: np.ndarray) -> np.ndarray:
-    """Return rows in original units, by the ends of the column before and after."""
-    std = np.ptp(original, axis=0) / np.ptp(standardised, axis=0)
-    return original.min(axis=0) + std * (part - standardised.min(axis=0))
+def undo(parts: list[np.ndarray], original: np.ndarray) -> list[np.ndarray]:
+    """Return the parts in original units, by the ends of the columns before and after."""
+    whole, low = np.concatenate(parts), original.min(axis=0)
+    std = np.ptp(original, axis=0) / np.ptp(whole, axis=0)
+    return [low + std * (part - whole.min(axis=0)) for part in parts]
 
 
 # ---- polynomials --------------------------------------------------------------------------------
