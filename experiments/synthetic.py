@@ -140,6 +140,8 @@ def cells(scale: Scale) -> list[Cell]:
                 wanted["epochs"] = scale.epochs(CURVE_EPOCHS)
                 out.append(Cell(NAME, "cp, curve", seed, curve, wanted))
     for name in models.ADDITIONS:
+        if scale.quick and name == "explainable boosting machine":
+            continue  # half a minute
         for seed in models.addition_seeds(name, scale.seeds):
             out.append(Cell(NAME, name, seed, added, {"name": name}))
     return out
