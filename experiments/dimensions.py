@@ -157,7 +157,7 @@ def curve_table(found: Found) -> Table:
     for name in MAPS:
         model = f"curve, {name}"
         whole = len([r for r in found.of(model) if len(r["curve"]) == max_epochs(found, model)])
-        cells = [*report.spread(found.values("val", model)), f"{roughness(found, name):.4f}"]
+        cells = [*report.spread(found.values("val", model)), report.number(roughness(found, name))]
         rows.append([name, *cells, f"{whole} of {len(found.of(model))}"])
     header = ["map", "val MSE", "sd", "range", "fits", "roughness", "fits that ran to the end"]
     return Table("figure_california_curves", "Learning curves by map", header, rows)
