@@ -19,14 +19,16 @@ from experiments import models, report
 from experiments.cells import Cell, Found, Scale
 from experiments.published import POLYNOMIAL
 from experiments.report import Claim, Section, Table
-from experiments.synthetic import EPOCHS, RANK, D
+from experiments.synthetic import ALPHA, BETA, EPOCHS, NOISE, RANK, D
 from polyadic import CPRegressor
 from polyadic.datasets import Split, load_synthetic
+from polyadic.inits import Linear
 
 NAME = "coefficients"
 N_COLUMNS = 7
 KNOWN = 4  # columns that the polynomial depends on
 TOP = 15  # terms that the table in standardised units shows
+MODELS = {"cp": "CP of Table I", "cp, order penalty": "CP, linear init and order penalty"}
 Monomial = tuple[int, ...]
 
 
@@ -117,9 +119,15 @@ def least_squares() -> dict[Monomial, float]:
 # ---- cells --------------------------------------------------------------------------------------
 
 
-def cp(seed: int, epochs: int) -> dict[str, Any]:
-    """Fit CP of Table I in original units; return its coefficients in x and in z."""
+def cp(seed: int, epochs: int, order_penalty: bool) -> dict[str, Any]:
+    """Fit CP of Table I in original units; return its coefficients in x and in z.
+
+    With the order penalty, init and strengths are those of the learning curves.
+    """
     model = models.cp_regressor(seed, D, RANK, epochs)
+    if order_penalty:
+        init = Linear(NOISE, degree_one=True)
+        model.set_params(init=init, order_alpha=ALPHA, order_beta=BETA)
     found = models.fit_on_split(model, data())
     scale, (mean, std) = float(np.var(data().y_train)), units(model)
     return {
@@ -155,8 +163,10 @@ def name(powers: Monomial) -> str:
 def cells(scale: Scale) -> list[Cell]:
     """Return all fits of this experiment."""
     out = [Cell(NAME, "least squares", 0, known_monomials)]
-    settings = {"epochs": scale.epochs(EPOCHS)}
-    return out + [Cell(NAME, "cp", seed, cp, settings) for seed in range(scale.seeds)]
+    for model in MODELS:
+        settings = {"epochs": scale.epochs(EPOCHS), "order_penalty": model != "cp"}
+        out += [Cell(NAME, model, seed, cp, settings) for seed in range(scale.seeds)]
+    return out
 
 
 # ---- what the report says -----------------------------------------------------------------------
@@ -179,16 +189,24 @@ def section(found: Found, folder: Path) -> Section:
     )
 
 
+HEADER = ["monomial", "true"] + [h for m in MODELS.values() for h in (m, "sd", "range")]
+
+
+def by_model(found: Found, units: str, term: str, digits: int) -> list[str]:
+    """Return mean, standard deviation and range of a coefficient, for either model."""
+    runs = [[r[units][term] for r in found.of(model)] for model in MODELS]
+    return [cell for values in runs for cell in report.spread(values, digits)[:3]]
+
+
 def original_table(found: Found) -> Table:
     """Return the true monomials with their coefficients in original units."""
     known = found.of("least squares")
     rows = []
     for powers, true in POLYNOMIAL.items():
         term = name(powers)
-        values = [r["original"][term] for r in found.of("cp")]
         attainable = report.number(known[0]["original"][term], 3) if known else ""
-        rows.append([term, f"{true:g}", *report.spread(values, 3), attainable])
-    header = ["monomial", "true", "CP", "sd", "range", "fits", "least squares on these monomials"]
+        rows.append([term, f"{true:g}", *by_model(found, "original", term, 3), attainable])
+    header = [*HEADER, "least squares on these monomials"]
     return Table("coefficients_original", "Coefficients in original units", header, rows)
 
 
@@ -206,16 +224,22 @@ def standardised_table(found: Found) -> Table:
     ours = {t: [r["standardised"][t] for r in results] for t in results[0]["standardised"]}
     size = {t: max(abs(true.get(t, 0.0)), abs(report.mean(v))) for t, v in ours.items()}
     largest = sorted(size, key=lambda t: -size[t])[:TOP]
-    rows = [[t, f"{true.get(t, 0.0):.2f}", *report.spread(ours[t], 2)] for t in largest]
-    header = ["monomial", "true", "CP", "sd", "range", "fits"]
+    rows = [
+        [t.replace("x", "z"), f"{true.get(t, 0.0):.2f}", *by_model(found, "standardised", t, 2)]
+        for t in largest
+    ]
     caption = f"The {TOP} largest coefficients in standardised units, of {len(ours):,}"
-    rows = [[t.replace("x", "z"), *cells] for t, *cells in rows]
-    return Table("coefficients_standardised", caption, header, rows)
+    return Table("coefficients_standardised", caption, HEADER, rows)
 
 
 def claims(found: Found) -> list[Claim]:
     """Appendix B: coefficients are readily obtained. Are they right?"""
-    true, results = truth(found), found.of("cp")
+    return [claim for model in MODELS for claim in claims_of(found, model)]
+
+
+def claims_of(found: Found, model: str) -> list[Claim]:
+    """Return the claims about one of the two models."""
+    true, results, name = truth(found), found.of(model), MODELS[model]
     terms = [t for t in results[0]["standardised"] if t != "1"]
     wanted = np.array([true.get(t, 0.0) for t in terms])
     ours = [np.array([r["standardised"][t] for t in terms]) for r in results]
@@ -224,13 +248,13 @@ def claims(found: Found) -> list[Claim]:
     shares = [float(np.sum(v[idle] ** 2) / np.sum(v**2)) for v in ours]
     return [
         Claim(
-            "The coefficient of each interaction can be obtained from the cores",
+            f"{name}: the coefficient of each interaction can be obtained from the cores",
             f"correlation with the true ones over {len(terms):,} monomials, standardised units: "
             f"{min(alike):.4f} to {max(alike):.4f}",
             min(alike) > 0.95,
         ),
         Claim(
-            "The three columns without an effect are seen to have none (not in the paper)",
+            f"{name}: columns without an effect are seen to have none (not in the paper)",
             f"their share of the sum of squared coefficients: {min(shares):.4f} to "
             f"{max(shares):.4f}",
             max(shares) < 0.01,

@@ -27,7 +27,7 @@ from polyadic.inits import Linear, NearOne
 
 NAME = "movielens"
 RANK, ALPHA, BETA, NOISE, RATE, BATCH = 30, 5e-5, 3.6, 1e-3, 1e-3, 256  # of CP
-EPOCHS, NETWORK_EPOCHS = 200, 20
+EPOCHS, NETWORK_EPOCHS = 200, 15
 EVERY = 5  # epochs between two looks at the AUC of CP
 RANKS = {"exponential machines": 5, "tt": 5, "tr": 5, "ht": 5}
 MOST_CATEGORIES = 255  # of a column that HistGradientBoosting takes as categorical

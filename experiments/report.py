@@ -103,14 +103,14 @@ def claims_table(name: str, claims: Sequence[Claim]) -> Table:
 def number(value: float | None, digits: int = 4) -> str:
     """Return a number for a table, in powers of ten where it is large.
 
-    >>> number(0.19591), number(1e5 / 7), number(float("inf"))
-    ('0.1959', '1.4e+04', 'diverged')
+    >>> number(0.19591), number(1e7 / 7), number(float("inf"))
+    ('0.1959', '1.4e+06', 'diverged')
     """
     if value is None or math.isnan(value):
         return ""
     if not math.isfinite(value):
         return "diverged"
-    return f"{value:.{digits}f}" if abs(value) < 1000 else f"{value:.1e}"
+    return f"{value:.{digits}f}" if abs(value) < 1e5 else f"{value:.1e}"
 
 
 def spread(values: Sequence[float], digits: int = 4) -> list[str]:
