@@ -18,7 +18,7 @@ from experiments.report import Claim, Picture, Section, Table
 NAME = "dimensions"
 EPOCHS, TIME_EPOCHS = 100, 50
 DIMENSIONS = (2, 3, 5, 10, 25, 50, 75, 100, 150)
-RANKS = (2, 5, 10, 20, 50, 100)
+RANKS = (1, 2, 5, 10, 20, 50, 100)
 RANK_DIMENSIONS = (2, 75)
 # The figure of learning curves: name, and what the map is.
 MAPS = {
