@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 BENCHMARKS := startup kernel scaling california als split ablation predict formats riemannian mnist tabular/run
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench reproduce clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +33,10 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.bench
 	@for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+# QUICK=1 takes minutes and proves nothing; DOCS=1 makes docs/results.md of the full run.
+reproduce: $(VENV)/.bench
+	$(BIN)/python -m experiments $(if $(QUICK),--quick) $(if $(DOCS),--docs)
 
 clean:
 	rm -rf $(VENV) demo results .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -21,7 +21,7 @@ from polyadic.kernels.losses import SQUARED
 if TYPE_CHECKING:
     from polyadic.solvers.base import Problem
 
-_DENSE_LIMIT = 3000  # up to so many basis elements the normal equations are formed
+_DENSE_LIMIT = 1000  # up to so many basis elements the normal equations are formed; time is cubic
 
 
 @dataclass(frozen=True)

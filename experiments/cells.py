@@ -1,0 +1,219 @@
+"""Cells: single fits, kept on disk as soon as they are finished, and never done twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from polyadic.datasets import DatasetUnavailable
+
+UNKNOWN_SECONDS = 5.0  # of a cell that nobody has timed
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of the paper to run.
+
+    Parameters
+    ----------
+    quick : bool
+        A few seeds, epochs and points, which show that everything works and prove nothing.
+    seeds : int
+        Fits of every stochastic model.
+    most_epochs : int or None
+        No fit is longer than this; None is as long as published.
+    """
+
+    quick: bool = False
+    seeds: int = 5
+    most_epochs: int | None = None
+
+    def epochs(self, published: int) -> int:
+        """Return how many epochs to train where so many were published."""
+        return published if self.most_epochs is None else min(published, self.most_epochs)
+
+    def some(self, points: Sequence[Any], few: int = 2) -> list[Any]:
+        """Return the points of a sweep; quick: the first, the last and what lies between a few."""
+        if not self.quick or len(points) <= few:
+            return list(points)
+        return [points[round(i)] for i in np.linspace(0, len(points) - 1, few)]
+
+    @property
+    def name(self) -> str:
+        """Whose cells these are: quick ones and full ones never mix."""
+        return "quick" if self.quick else "full"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One fit: `work(seed, **settings)` returns numbers that JSON can hold."""
+
+    experiment: str
+    model: str
+    seed: int
+    work: Callable[..., dict[str, Any]]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """The name of the file that keeps the result; other settings make another name."""
+        text = json.dumps([self.model, self.seed, self.settings], sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+        model = self.model.replace(" ", "_").replace("/", "_")
+        return f"{self.experiment}/{model}-{self.seed}-{digest}.json"
+
+    def run(self) -> dict[str, Any]:
+        """Do the work."""
+        return plain(self.work(self.seed, **self.settings))
+
+
+@dataclass(frozen=True)
+class Record:
+    """A cell and what came of it."""
+
+    experiment: str
+    model: str
+    seed: int
+    settings: dict[str, Any]
+    result: dict[str, Any]
+
+
+class Found(list[Record]):
+    """The records of one experiment, or of all."""
+
+    def records(self, model: str, **settings: Any) -> list[Record]:
+        """Return the records of a model with these settings."""
+        return [
+            r
+            for r in self
+            if r.model == model and all(r.settings.get(k) == v for k, v in settings.items())
+        ]
+
+    def of(self, model: str, **settings: Any) -> list[dict[str, Any]]:
+        """Return the results of a model with these settings, skipped fits left out."""
+        found = [r.result for r in self.records(model, **settings)]
+        return [result for result in found if "skipped" not in result]
+
+    def values(self, name: str, model: str, **settings: Any) -> list[float]:
+        """Return one number of every result; one that left the float range is infinite."""
+        results = self.of(model, **settings)
+        return [math.inf if r[name] is None else r[name] for r in results]
+
+    def skipped(self, model: str, **settings: Any) -> str:
+        """Return why a model was not fitted, or nothing."""
+        reasons = [r.result.get("skipped", "") for r in self.records(model, **settings)]
+        return reasons[0] if reasons else ""
+
+
+class Kept:
+    """Finished cells in a folder, one file each."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def get(self, cell: Cell) -> dict[str, Any] | None:
+        """Return what was kept of a cell, or None."""
+        path = self.folder / cell.key
+        return json.loads(path.read_text())["result"] if path.exists() else None
+
+    def put(self, cell: Cell, result: dict[str, Any]) -> None:
+        """Keep a result: written beside its place, then moved there, so whole or not at all."""
+        path = self.folder / cell.key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".draft")
+        draft.write_text(json.dumps(asdict(_record(cell, result)), indent=1, allow_nan=False))
+        os.replace(draft, path)
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    kept: Kept,
+    expected: Callable[[Cell], float],
+    say: Callable[[str], None],
+) -> Found:
+    """Run what is not kept yet, say how far it is, and return all records."""
+    waiting = [cell for cell in cells if kept.get(cell) is None]
+    left = sum(expected(cell) for cell in waiting)
+    say(
+        f"{len(cells)} cells, {len(cells) - len(waiting)} of them kept from before. "
+        f"Expected time for the others on two cores: {in_words(left)}."
+    )
+    found, done = Found(), 0
+    for cell in cells:
+        result = kept.get(cell)
+        if result is None:
+            done += 1
+            left -= expected(cell)
+            result = _run_one(cell, kept, say, f"[{done}/{len(waiting)}, {in_words(left)} left]")
+        found.append(_record(cell, result))
+    return found
+
+
+def _run_one(cell: Cell, kept: Kept, say: Callable[[str], None], place: str) -> dict[str, Any]:
+    start = perf_counter()
+    try:
+        result = cell.run()
+    except (ModuleNotFoundError, DatasetUnavailable) as error:
+        # Not kept: the next run may find what was missing.
+        reason = str(error).splitlines()[0]
+        say(f"{place} {cell.experiment}, {cell.model}: skipped, {reason}")
+        return {"skipped": reason}
+    result = {**result, "cell_seconds": round(perf_counter() - start, 3)}
+    kept.put(cell, result)
+    say(
+        f"{place} {cell.experiment}, {cell.model}, seed {cell.seed}: {perf_counter() - start:.1f} s"
+    )
+    return result
+
+
+def _record(cell: Cell, result: dict[str, Any]) -> Record:
+    return Record(cell.experiment, cell.model, cell.seed, cell.settings, result)
+
+
+def read_expected(path: Path) -> Callable[[Cell], float]:
+    """Return the seconds that a cell took when the full run was last timed."""
+    table = json.loads(path.read_text()) if path.exists() else {}
+    return lambda cell: table.get(f"{cell.experiment}/{cell.model}", UNKNOWN_SECONDS)
+
+
+def measured_seconds(found: Found) -> dict[str, float]:
+    """Return the mean seconds of the cells of each model: the table that `read_expected` reads."""
+    times: dict[str, list[float]] = {}
+    for record in found:
+        if "cell_seconds" in record.result:
+            name = f"{record.experiment}/{record.model}"
+            times.setdefault(name, []).append(record.result["cell_seconds"])
+    return {name: round(sum(t) / len(t), 2) for name, t in sorted(times.items())}
+
+
+def in_words(seconds: float) -> str:
+    """Return a time as one says it.
+
+    >>> in_words(42), in_words(600)
+    ('42 s', '10 min')
+    """
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def plain(value: Any) -> Any:
+    """Return the value in types of JSON; numbers that are not finite become None."""
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [plain(v) for v in value]
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return float(value) if math.isfinite(value) else None
+    return value

@@ -1,0 +1,80 @@
+"""Pictures: lines with the range over seeds around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_DPI = 80
+_LARGEST = 1e6  # what is larger is not drawn: the line ends there
+
+
+def new_figure(n_panels: int = 1) -> tuple[Any, list[Any]]:
+    """Return a figure and its panels, side by side."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.2 * n_panels, 3.6), layout="constrained")
+    panels = figure.subplots(1, n_panels, squeeze=False)[0]
+    return figure, list(panels)
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a small PNG; the same figure gives the same file."""
+    figure.savefig(path, dpi=_DPI, metadata={"Software": None})
+
+
+def draw_curves(
+    panel: Any, curves: Mapping[str, Sequence[Sequence[float | None]]], title: str, what: str
+) -> None:
+    """Draw the mean learning curve of every model, and the range over its seeds."""
+    for name, runs in curves.items():
+        if runs:
+            draw_band(panel, 1 + np.arange(max(map(len, runs))), _stacked(runs), name)
+    panel.set(xlabel="epoch", ylabel=what, yscale="log", title=title)
+    panel.legend(fontsize="small")
+
+
+def draw_sweep(
+    panel: Any,
+    lines: Mapping[str, Mapping[Any, Sequence[float]]],
+    labels: tuple[str, str],
+    title: str = "",
+    log_x: bool = False,
+    log_y: bool = False,
+) -> None:
+    """Draw, for every line, the values over seeds at each point."""
+    for name, points in lines.items():
+        known = {x: values for x, values in points.items() if values}
+        if known:
+            height = _stacked(list(known.values())).T  # (seeds, points)
+            draw_band(panel, np.array(list(known)), height, name, marker="o")
+    panel.set(xlabel=labels[0], ylabel=labels[1], title=title)
+    if log_x:
+        panel.set_xscale("log")
+    if log_y:
+        panel.set_yscale("log")
+    panel.legend(fontsize="small")
+
+
+def draw_band(panel: Any, x: np.ndarray, runs: np.ndarray, name: str, marker: str = "") -> None:
+    """Draw the mean over runs : (seeds, points), with their range."""
+    runs = np.atleast_2d(runs)
+    gone = np.all(np.isnan(runs), axis=0)
+    shown = np.where(gone, 0.0, runs)
+    line = np.where(gone, np.nan, np.nanmean(shown, axis=0))
+    (drawn,) = panel.plot(x, line, marker=marker, markersize=3, label=name)
+    low = np.where(gone, np.nan, np.nanmin(shown, axis=0))
+    high = np.where(gone, np.nan, np.nanmax(shown, axis=0))
+    panel.fill_between(x, low, high, alpha=0.2, color=drawn.get_color(), linewidth=0)
+
+
+def _stacked(runs: Sequence[Sequence[float | None]]) -> np.ndarray:
+    """Return runs of any length as one array, (runs, longest), NaN where there is nothing."""
+    out = np.full((len(runs), max(map(len, runs))), np.nan)
+    for row, run in zip(out, runs):
+        values = np.array([np.nan if v is None else v for v in run], dtype=float)
+        row[: len(values)] = np.where(np.abs(values) < _LARGEST, values, np.nan)
+    return out

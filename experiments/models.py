@@ -1,0 +1,251 @@
+"""The models that several experiments share: the paper's CP and neural networks, and additions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.metrics import mean_squared_error
+
+from polyadic import CPClassifier, CPRegressor, TNRegressor
+from polyadic.datasets import Split
+from polyadic.inits import Gaussian
+from polyadic.maps import Polynomial
+
+# Adam 1e-3 and batches of 32 for CP and for the neural networks of Tables I and III.
+LEARNING_RATE, BATCH = 1e-3, 32
+
+
+def cp_regressor(
+    seed: int,
+    d: int,
+    rank: int,
+    epochs: int,
+    normalize: bool = False,
+    standardize: bool = False,
+    l2: float = 0.0,
+    init: Any = None,
+    order_alpha: float = 0.0,
+    order_beta: float = 2.0,
+) -> CPRegressor:
+    """Return the CP-based predictor as published, sections IX-A and IX-C.
+
+    Polynomial maps of local dimension d, one model, Adam at a constant rate to the last epoch,
+    random init with a standard deviation of 0.2 unless another is given.
+    """
+    return CPRegressor(
+        maps=Polynomial(d, normalize=normalize, standardize=standardize),
+        rank=rank,
+        l2=l2,
+        smoothness=0,
+        order_alpha=order_alpha,
+        order_beta=order_beta,
+        init=init or Gaussian(0.2),
+        solver="adam",
+        n_members=1,
+        schedule="constant",
+        average=0.0,
+        learning_rate=LEARNING_RATE,
+        batch_size=BATCH,
+        max_epochs=epochs,
+        n_iter_no_change=epochs,
+        random_state=seed,
+    )
+
+
+def fit_on_split(model: Any, split: Split) -> dict[str, Any]:
+    """Fit, keeping the epoch that is best on the validation rows, as the paper does."""
+    start = perf_counter()
+    model.fit(split.X_train, split.y_train, X_val=split.X_val, y_val=split.y_val)
+    seconds = perf_counter() - start
+    history = model.history_[0]
+    return {
+        **errors(model, split),
+        "seconds": seconds,
+        "parameters": n_parameters(model),
+        "curve": history["validation_loss"],
+        "train_curve": history["train_loss"],
+    }
+
+
+def fit_on_train(model: Any, split: Split) -> dict[str, Any]:
+    """Fit on the training rows alone: no validation row is looked at."""
+    start = perf_counter()
+    model.fit(split.X_train, split.y_train)
+    return {"seconds": perf_counter() - start, **errors(model, split)}
+
+
+def errors(model: Any, split: Split) -> dict[str, float]:
+    """Return the mean squared error on validation and test rows."""
+    return {
+        "val": error(split.y_val, model.predict(split.X_val)),
+        "test": error(split.y_test, model.predict(split.X_test)),
+    }
+
+
+def error(y: Any, predicted: np.ndarray) -> float:
+    """Return the mean squared error, infinite where a prediction is no number."""
+    if not np.all(np.isfinite(predicted)):
+        return np.inf
+    return mean_squared_error(y, predicted)
+
+
+def n_parameters(model: CPRegressor | TNRegressor) -> int:
+    """Return how many numbers were learnt; the paper's CP has output weights of one.
+
+    Factorization machines and polynomial networks make no use of the constant element.
+    """
+    if isinstance(model, CPRegressor):
+        return sum(core.size for core in model.cores_)
+    first = 1 if model.format in ("fm", "pn") else 0
+    cores = sum(core[first:].size for core in model.cores_)
+    return cores + sum(extra.size for extra in model.extras_)
+
+
+# ---- neural networks ----------------------------------------------------------------------------
+
+
+def fit_network(
+    seed: int, split: Split, hidden: tuple[int, ...], linear: tuple[int, ...], epochs: int
+) -> dict[str, Any]:
+    """Train the paper's neural network, keeping the epoch that is best on the validation rows.
+
+    Dense layers of `hidden` neurons, each followed by ReLU and batch normalisation, then dense
+    layers of `linear` neurons without either, then the output.
+    """
+    import torch
+
+    torch.manual_seed(seed)
+    network = build_network(split.X_train.shape[1], hidden, linear)
+    optimiser = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE, eps=1e-7)  # as Keras has
+    X, y = (torch.tensor(a, dtype=torch.float32) for a in (split.X_train, split.y_train))
+    X_val, X_test = (torch.tensor(a, dtype=torch.float32) for a in (split.X_val, split.X_test))
+    curve, train_curve, best, start = [], [], {"val": np.inf, "test": np.inf}, perf_counter()
+    for _ in range(epochs):
+        network.train()
+        total = 0.0
+        for rows in torch.randperm(len(y)).split(BATCH):
+            optimiser.zero_grad()
+            loss = torch.mean((network(X[rows])[:, 0] - y[rows]) ** 2)
+            loss.backward()
+            optimiser.step()
+            total += float(loss.detach()) * len(rows)
+        network.eval()
+        with torch.no_grad():
+            val = error(split.y_val, network(X_val)[:, 0].numpy())
+            if val < best["val"]:
+                best = {"val": val, "test": error(split.y_test, network(X_test)[:, 0].numpy())}
+        curve.append(val)
+        train_curve.append(total / len(y))
+    return {
+        **best,
+        "seconds": perf_counter() - start,
+        "parameters": sum(p.numel() for p in network.parameters()),
+        "curve": curve,
+        "train_curve": train_curve,
+    }
+
+
+def build_network(n_inputs: int, hidden: tuple[int, ...], linear: tuple[int, ...]) -> Any:
+    """Return the layers, with the defaults of Keras, which the paper used."""
+    from torch import nn
+
+    layers: list[Any] = []
+    for n_outputs in hidden:
+        layers += [_dense(n_inputs, n_outputs), nn.ReLU()]
+        layers.append(nn.BatchNorm1d(n_outputs, eps=1e-3, momentum=0.01))
+        n_inputs = n_outputs
+    for n_outputs in (*linear, 1):
+        layers.append(_dense(n_inputs, n_outputs))
+        n_inputs = n_outputs
+    return nn.Sequential(*layers)
+
+
+def _dense(n_inputs: int, n_outputs: int) -> Any:
+    from torch import nn
+
+    dense = nn.Linear(n_inputs, n_outputs)
+    nn.init.xavier_uniform_(dense.weight)
+    nn.init.zeros_(dense.bias)
+    return dense
+
+
+# ---- additions: models at their defaults --------------------------------------------------------
+# Imported where they are made: a package that is not installed is a row that is skipped.
+
+
+def _lightgbm(seed: int, regression: bool, categorical: list[str]) -> Any:
+    import lightgbm
+
+    kind = lightgbm.LGBMRegressor if regression else lightgbm.LGBMClassifier
+    return kind(random_state=seed, verbose=-1)
+
+
+def _xgboost(seed: int, regression: bool, categorical: list[str]) -> Any:
+    import xgboost
+
+    kind = xgboost.XGBRegressor if regression else xgboost.XGBClassifier
+    return kind(random_state=seed, enable_categorical=True)
+
+
+def _catboost(seed: int, regression: bool, categorical: list[str]) -> Any:
+    import catboost
+
+    kind = catboost.CatBoostRegressor if regression else catboost.CatBoostClassifier
+    return kind(random_seed=seed, verbose=0, allow_writing_files=False, cat_features=categorical)
+
+
+def _hist(seed: int, regression: bool, categorical: list[str]) -> Any:
+    kind = HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier
+    return kind(random_state=seed)
+
+
+def _ebm(seed: int, regression: bool, categorical: list[str]) -> Any:
+    from interpret import glassbox
+
+    kind = "ExplainableBoostingRegressor" if regression else "ExplainableBoostingClassifier"
+    return getattr(glassbox, kind)(random_state=seed)
+
+
+def _default(seed: int, regression: bool, categorical: list[str]) -> Any:
+    return (CPRegressor if regression else CPClassifier)(random_state=seed)
+
+
+ADDITIONS: dict[str, Callable[..., Any]] = {
+    "polyadic, defaults": _default,
+    "LightGBM": _lightgbm,
+    "XGBoost": _xgboost,
+    "CatBoost": _catboost,
+    "HistGradientBoosting": _hist,
+    "explainable boosting machine": _ebm,
+}
+# Without a random part in their defaults: one fit says all.
+DETERMINISTIC = ("LightGBM", "XGBoost")
+
+
+def addition(
+    name: str, seed: int, regression: bool = True, categorical: list[str] | None = None
+) -> Any:
+    """Return an added model at its defaults."""
+    return ADDITIONS[name](seed, regression, categorical or [])
+
+
+def addition_seeds(name: str, seeds: int) -> range:
+    """Return the seeds to fit an added model with."""
+    return range(1 if name in DETERMINISTIC else seeds)
+
+
+def warm_up() -> None:
+    """Fit once: the first fit compiles what all others use, which is no model's time."""
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    y = X[:, 0] * X[:, 1]
+    for model in (
+        cp_regressor(0, d=3, rank=3, epochs=2),
+        cp_regressor(0, d=3, rank=3, epochs=2, order_alpha=1e-3),
+        CPRegressor(n_members=1, max_epochs=2, random_state=0),
+        TNRegressor("tt", maps=Polynomial(3), max_epochs=2, random_state=0),
+    ):
+        model.fit(X, y)

@@ -1,0 +1,293 @@
+"""The paper's experiments: cells that are kept, coefficients that are right, and a quick run."""
+
+import csv
+import json
+from itertools import product
+
+import numpy as np
+import pytest
+
+from experiments import __main__ as command
+from experiments import coefficients, figures, report
+from experiments.cells import Cell, Found, Kept, Record, Scale, plain, run_cells
+from experiments.published import CALIFORNIA, CHECK_POINTS, MOVIELENS, POLYNOMIAL, SYNTHETIC
+from polyadic.datasets import load_synthetic
+
+
+def counting_cell(calls, seed=0, **settings):
+    def work(seed, **given):
+        calls.append((seed, given))
+        return {"value": seed + sum(given.values())}
+
+    return Cell("toy", "model", seed, work, settings)
+
+
+def run(cells, kept, said=None):
+    return run_cells(cells, kept, lambda cell: 60.0, ([] if said is None else said).append)
+
+
+# ---- cells --------------------------------------------------------------------------------------
+
+
+def test_finished_cells_are_not_run_again(tmp_path):
+    calls, kept = [], Kept(tmp_path)
+    cells = [counting_cell(calls, seed, a=1) for seed in range(3)]
+    first = run(cells[:2], kept)
+    second = run(cells, kept)
+    assert [seed for seed, _ in calls] == [0, 1, 2]
+    assert [r.result for r in second[:2]] == [r.result for r in first]
+
+
+def test_other_settings_are_another_cell(tmp_path):
+    calls, kept = [], Kept(tmp_path)
+    run([counting_cell(calls, a=1)], kept)
+    run([counting_cell(calls, a=2)], kept)
+    assert [given for _, given in calls] == [{"a": 1}, {"a": 2}]
+
+
+def test_quick_and_full_cells_have_folders_of_their_own():
+    assert Scale(quick=True).name != Scale().name
+
+
+def test_an_interrupted_run_keeps_what_was_finished(tmp_path):
+    def interrupt(seed):
+        raise KeyboardInterrupt
+
+    calls, kept = [], Kept(tmp_path)
+    cells = [counting_cell(calls), Cell("toy", "model", 1, interrupt)]
+    with pytest.raises(KeyboardInterrupt):
+        run(cells, kept)
+    assert kept.get(cells[0]) is not None
+    assert kept.get(cells[1]) is None
+
+
+def test_an_interrupted_write_leaves_nothing_half_written(tmp_path, monkeypatch):
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    calls, kept = [], Kept(tmp_path)
+    cell = counting_cell(calls)
+    monkeypatch.setattr("experiments.cells.os.replace", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run([cell], kept)
+    assert kept.get(cell) is None
+    monkeypatch.undo()
+    run([cell], kept)
+    assert len(calls) == 2
+    assert kept.get(cell)["value"] == 0
+
+
+def test_the_expected_time_is_said_first_and_counts_only_what_is_left(tmp_path):
+    calls, kept, said = [], Kept(tmp_path), []
+    cells = [counting_cell(calls, seed) for seed in range(3)]
+    run(cells[:1], kept)
+    run(cells, kept, said)
+    assert "3 cells, 1 of them kept" in said[0]
+    assert "2 min" in said[0]
+
+
+def test_a_missing_package_is_said_and_not_kept(tmp_path):
+    def work(seed):
+        raise ModuleNotFoundError("No module named 'forest'")
+
+    kept, said = Kept(tmp_path), []
+    cell = Cell("toy", "forest", 0, work)
+    found = run([cell], kept, said)
+    assert "skipped, No module named 'forest'" in said[1]
+    assert found.of("forest") == []
+    assert "forest" in found.skipped("forest")
+    assert kept.get(cell) is None
+
+
+def test_numbers_that_are_not_finite_are_kept_as_null():
+    found = plain({"a": np.array([1.0, np.nan]), "b": np.float32(np.inf), "c": np.int64(3)})
+    assert json.loads(json.dumps(found, allow_nan=False)) == {"a": [1.0, None], "b": None, "c": 3}
+    records = Found([Record("toy", "m", 0, {}, found)])
+    assert records.values("b", "m") == [np.inf]
+
+
+def test_a_quick_sweep_has_first_and_last_point():
+    points = (2, 3, 5, 10, 150)
+    assert Scale(quick=True).some(points, 3) == [2, 5, 150]
+    assert Scale().some(points, 3) == list(points)
+
+
+# ---- coefficients -------------------------------------------------------------------------------
+
+
+def evaluate(polynomial, X):
+    return sum(c * np.prod(X ** np.array(powers), axis=1) for powers, c in polynomial.items())
+
+
+def test_expansion_matches_brute_force():
+    rng = np.random.default_rng(0)
+    cores, weights = [rng.normal(size=(d, 4)) for d in (2, 3, 4)], rng.normal(size=4)
+    X = rng.normal(size=(20, 3))
+    parts = [np.vander(x, len(a), increasing=True) @ a for x, a in zip(X.T, cores)]
+    wanted = 0.5 + np.prod(parts, axis=0) @ weights
+    found = coefficients.expand(cores, weights, 0.5)
+    assert set(found) == set(product(range(2), range(3), range(4)))
+    np.testing.assert_allclose(evaluate(found, X), wanted, rtol=1e-10)
+
+
+def test_shifted_powers_are_the_powers():
+    x = np.linspace(-2, 5, 7)
+    z = np.vander((x - 1.5) / 0.4, 4, increasing=True)
+    found = np.vander(x, 4, increasing=True) @ coefficients.shift(4, 1.5, 0.4).T
+    np.testing.assert_allclose(found, z, rtol=1e-9, atol=1e-9)
+
+
+def test_a_standardised_polynomial_has_the_same_values():
+    rng = np.random.default_rng(1)
+    X, mean, std = rng.uniform(0, 10, (30, 7)), rng.normal(size=7), rng.uniform(1, 3, 7)
+    found = coefficients.standardise(POLYNOMIAL, mean, std, 3)
+    np.testing.assert_allclose(
+        evaluate(found, (X - mean) / std), evaluate(POLYNOMIAL, X), rtol=1e-10
+    )
+
+
+def test_the_split_in_original_units_has_the_tables_rows():
+    X, y = load_synthetic(return_X_y=True)
+    split = coefficients.data()
+    parts = np.concatenate([split.X_train, split.X_val, split.X_test])
+    order, wanted = np.argsort(parts[:, 0]), np.argsort(X[:, 0])
+    np.testing.assert_allclose(parts[order], X[wanted], rtol=1e-9)
+    targets = np.concatenate([split.y_train, split.y_val, split.y_test])
+    np.testing.assert_allclose(targets[order], y[wanted], rtol=1e-9)
+
+
+def test_the_published_polynomial_is_the_tables_target():
+    X, y = load_synthetic(return_X_y=True)
+    noise = y - evaluate(POLYNOMIAL, X)
+    assert abs(noise.mean()) < 6
+    assert 95 < noise.std() < 105
+
+
+def test_a_models_polynomial_predicts_as_the_model_does():
+    split = coefficients.data()
+    model = coefficients.models.cp_regressor(0, d=3, rank=4, epochs=2)
+    model.fit(split.X_train, split.y_train)
+    X, wanted = split.X_test[:50], model.predict(split.X_test[:50])
+    found = evaluate(coefficients.of_model(model, standardised=False), X)
+    np.testing.assert_allclose(found, wanted, rtol=1e-3)
+
+
+# ---- the report ---------------------------------------------------------------------------------
+
+
+def test_verdicts_tell_mean_from_best_seed():
+    assert report.verdict([0.1, 0.3], 0.2) == report.REACHED
+    assert report.verdict([0.19, 0.3], 0.2) == report.BEST_SEED
+    assert report.verdict([0.3], 0.2) == report.MISSED
+    assert report.verdict([0.3], 0.2, larger=True) == report.REACHED
+    assert report.verdict([], 0.2) == report.OPEN
+
+
+def test_spread_of_one_fit_has_no_deviation():
+    assert report.spread([0.5]) == ["0.5000", "", "", "1"]
+    assert report.spread([0.5, float("inf")])[0] == "diverged"
+
+
+def test_curves_that_diverged_are_drawn_as_far_as_they_go(tmp_path):
+    figure, (panel,) = figures.new_figure()
+    curves = {"a": [[1.0, 0.5, None], [1.0, 1e30, None]], "b": []}
+    figures.draw_curves(panel, curves, "title", "loss")
+    figures.save(figure, tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+def test_every_published_row_has_a_cell():
+    for name, rows in (
+        ("synthetic", SYNTHETIC),
+        ("movielens", MOVIELENS),
+        ("california", CALIFORNIA),
+    ):
+        models = {cell.model for cell in command.EXPERIMENTS[name].cells(Scale())}
+        assert set(rows) <= models
+        assert set(report.ADDITIONS) <= models
+
+
+def test_stochastic_models_have_five_seeds_and_deterministic_ones_a_fit():
+    for module in command.EXPERIMENTS.values():
+        cells = module.cells(Scale())
+        assert len({cell.key for cell in cells}) == len(cells)
+        for cell in cells:
+            same = [c for c in cells if (c.model, c.settings) == (cell.model, cell.settings)]
+            assert len(same) in (1, 5)
+
+
+def test_the_command_refuses_what_is_no_experiment(capsys):
+    with pytest.raises(SystemExit):
+        command.parse(["--only", "cifar"])
+    assert "Choose from: synthetic" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        command.parse(["--docs", "--quick"])
+
+
+@pytest.fixture(scope="module")
+def quick_run(tmp_path_factory):
+    pytest.importorskip("matplotlib")
+    folder, said = tmp_path_factory.mktemp("results"), []
+    scale = Scale(quick=True, seeds=1, most_epochs=2)
+    command.reproduce(folder, scale, ["synthetic", "coefficients"], said.append)
+    return folder, scale, said
+
+
+def test_quick_run_writes_the_report(quick_run):
+    folder, _, _ = quick_run
+    text = (folder / "REPORT.md").read_text()
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
+    assert headings[:2] == ["## In short", "## Synthetic regression"]
+    assert "A quick run" in text
+    for row in SYNTHETIC.values():
+        assert f"| {row.name} | {row.score:.4f} |" in text
+    assert "(added)" in text
+    assert "the paper says" in text
+    for line in text.splitlines():
+        if line.startswith("!["):
+            assert (folder / line.split("](")[1].rstrip(")")).exists()
+
+
+def test_quick_run_meets_the_check_points(quick_run):
+    folder, _, _ = quick_run
+    with open(folder / "check_points.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    wanted = [p for p in CHECK_POINTS if p.experiment == "synthetic"]
+    assert len(rows) == len(wanted)
+    for row, point in zip(rows, wanted):
+        assert row["verdict"] == "**met**"
+        assert float(row["ours"]) == pytest.approx(point.value, abs=point.tolerance)
+
+
+def test_quick_run_writes_tables_and_raw_numbers(quick_run):
+    folder, scale, _ = quick_run
+    with open(folder / "table1_synthetic.csv", newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == report.REGRESSION
+    assert {len(row) for row in rows} == {len(report.REGRESSION)}
+    assert (folder / "table1_synthetic.md").exists()
+    raw = json.loads((folder / "raw.json").read_text())
+    assert len(raw) == len(command.synthetic.cells(scale) + command.coefficients.cells(scale))
+
+
+def test_the_report_is_written_again_from_kept_cells(quick_run, monkeypatch):
+    folder, scale, _ = quick_run
+    monkeypatch.setattr(command.models, "warm_up", lambda: None)
+
+    def refuse(cell):
+        raise ModuleNotFoundError(f"{cell.model} was to be kept")
+
+    before = json.loads((folder / "raw.json").read_text())
+    monkeypatch.setattr(Cell, "run", refuse)
+    command.reproduce(folder, scale, ["synthetic", "coefficients"], lambda text: None)
+    kept = [r for r in before if "skipped" not in r["result"]]
+    after = json.loads((folder / "raw.json").read_text())
+    assert [r for r in after if "skipped" not in r["result"]] == kept
+
+
+def test_docs_take_the_report_and_its_pictures(quick_run, tmp_path):
+    folder, _, _ = quick_run
+    command.copy_to_docs(folder, tmp_path)
+    text = (tmp_path / "results.md").read_text()
+    assert "](figures/figure_synthetic_curves.png)" in text
+    assert (tmp_path / "figures" / "figure_synthetic_curves.png").exists()
