@@ -283,8 +283,8 @@ def section(found: Found, folder: Path) -> Section:
         "been seen on the test rows (best epoch: Exponential Machines 0.7755, TT 0.7752, TR "
         "0.7752, HT 0.7771), and their number of epochs was cut from 20 to 15 for time after the "
         "best test epoch of HT, the 11th, was known. The explainable boosting machine is fitted "
-        "once: a fit takes many minutes. The verdict is on the paper's way where there are epochs to "
-        "choose. TT, TR and Exponential Machines start from the linear model, all of its "
+        "once: a fit takes many minutes. The verdict is on the paper's way where there are epochs "
+        "to choose. TT, TR and Exponential Machines start from the linear model, all of its "
         "coefficients; there is no such init for HT, which starts near one.",
         [table],
         [Picture("figure_movielens_cp.png", caption)],
