@@ -121,6 +121,35 @@ def test_auc_with_the_papers_loss_on_sparse_categories():
 # ---- mishaps that were mended ------------------------------------------------------------------
 
 
+def test_what_is_missing_has_an_effect_of_its_own():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 2))
+    gone = rng.random(2000) < 0.2
+    y = np.where(gone, 3.0, 0.5 * X[:, 0]) + 0.3 * rng.normal(size=2000)
+    X[gone, 0] = np.nan
+    rows = [[np.nan, 0.0], [0.0, 0.0], [1.0, 0.0]]
+    found = CPRegressor(random_state=0).fit(X, y).predict(rows)
+    np.testing.assert_allclose(found, [3.0, 0.0, 0.5], atol=0.1)
+    share = CPClassifier(random_state=0).fit(X, y > 1.5).predict_proba(rows)[:, 1]
+    assert share[0] > 0.9 > 0.1 > share[1]
+
+
+def test_rare_categories_are_drawn_towards_the_constant():
+    rng = np.random.default_rng(0)
+    codes = np.append(rng.integers(0, 5, 3000), [9, 9])  # the last one twice
+    effects = np.array([-2.0, -1.0, 0.0, 1.0, 2.0, 0.0, 0.0, 0.0, 0.0, 4.0])
+    X, raw = codes[:, None].astype(float), effects[codes]
+    params = {"random_state": 0, "categorical_features": [0]}
+    y = raw + rng.normal(size=len(raw))
+    frequent, rare, unseen = CPRegressor(**params).fit(X, y).predict([[4.0], [9.0], [77.0]])
+    assert frequent == pytest.approx(2.0, abs=0.2)
+    assert unseen < rare < 3.5
+    y = rng.random(len(raw)) < 1 / (1 + np.exp(-raw))
+    y[-2:] = True
+    share = CPClassifier(**params).fit(X, y).predict_proba([[4.0], [9.0], [77.0]])[:, 1]
+    assert share[2] < share[1] < share[0]
+
+
 def test_a_table_of_few_distinct_rows_is_learnt():
     rng = np.random.default_rng(0)
     X = rng.integers(0, 2, (20_000, 2)) * [2.0, 3.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 import matplotlib
 
@@ -14,6 +15,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 from scores import Figures, geometric, ratios
 
 BASE = "lightgbm"  # what ratios are to
+PEER = "catboost"
 TITLES = {
     "error": "Error: MSE in variances of the target, or log-loss",
     "auc": "AUC",
@@ -44,6 +46,8 @@ def tables(found: Figures) -> str:
             parts.append(f"## {title}\n\n" + markdown(["", *models], rows))
     if BASE in models:
         parts.append(f"## Geometric means of ratios to {BASE}\n\n{summary(found)}")
+    if any(model == PEER for _, model in found):
+        parts.append(f"## Regression sets, relative to {PEER}\n\n{against_peer(found)}")
     return "\n\n".join(parts)
 
 
@@ -57,6 +61,20 @@ def summary(found: Figures) -> str:
             means = (cell(geometric(each.values())) for each in (errors, times))
             rows.append([model, *means, str(len(errors))])
     return markdown(["", "error", "fit time", "sets"], rows)
+
+
+def against_peer(found: Figures) -> str:
+    """Return error, wins and fit time of each model relative to the peer, over regression sets."""
+    kept = {key: figures for key, figures in found.items() if figures["task"] == "regression"}
+    rows = []
+    for model in names(kept)[1]:
+        errors = list(ratios(kept, model, PEER, "error").values())
+        times = ratios(kept, model, PEER, "fit_s").values()
+        if errors:
+            lower = f"{sum(error < 1 for error in errors)} of {len(errors)}"
+            rows.append([model, cell(geometric(errors)), lower, cell(median(times))])
+    header = ["", "error, geometric mean", "sets with a lower error", "fit time, median"]
+    return markdown(header, rows)
 
 
 def cell(value: float | None) -> str:
