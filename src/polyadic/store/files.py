@@ -22,7 +22,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Iterable
 from numbers import Integral
 from pathlib import Path
@@ -35,6 +34,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import polyadic
 from polyadic import settings
+from polyadic.drafts import write_whole
 from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegressor
 from polyadic.formats.cp import CPCores
 from polyadic.formats.network import NetworkCores
@@ -77,7 +77,7 @@ def save(model: Model, path: str | os.PathLike) -> None:
     header, tensors = _describe(model)
     header["tensors_sha256"] = _digest(tensors)
     header["sha256"] = hashlib.sha256(dumps(header).encode()).hexdigest()
-    _write(path, safetensors.numpy.save(tensors, {_KEY: dumps(header)}))
+    write_whole(path, safetensors.numpy.save(tensors, {_KEY: dumps(header)}))
 
 
 def load(path: str | os.PathLike, maps: Iterable[type[FeatureMap]] = ()) -> Model:
@@ -149,28 +149,6 @@ def _find_map(name: str, known: dict[str, type[FeatureMap]]) -> type[FeatureMap]
 
 
 # ---- the file ------------------------------------------------------------------------------------
-
-
-def _write(path: str | os.PathLike, data: bytes) -> None:
-    """Put the bytes beside their place, then move them there in one step."""
-    target = Path(os.path.realpath(path))  # a link stays a link
-    if not target.parent.is_dir():
-        raise FileNotFoundError(
-            f"Cannot save to {str(path)!r}: there is no folder {str(target.parent)!r}. "
-            "Create it first."
-        )
-    if target.is_dir():
-        raise IsADirectoryError(f"Cannot save to {str(path)!r}: it is a folder. Add a file name.")
-    draft = target.with_name(f".polyadic-{secrets.token_hex(8)}.tmp")
-    try:
-        with open(draft, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

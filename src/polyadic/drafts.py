@@ -1,0 +1,35 @@
+"""Write files whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+
+def write_whole(path: str | os.PathLike, data: bytes) -> None:
+    """Put the bytes beside their place, then move them there in one step."""
+    target = check_place(path)
+    draft = target.with_name(f".polyadic-{secrets.token_hex(8)}.tmp")
+    try:
+        with open(draft, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, target)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def check_place(path: str | os.PathLike) -> Path:
+    """Return the file that a path stands for; refuse a folder, or a path into none."""
+    target = Path(os.path.realpath(path))  # a link stays a link
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"Cannot save to {str(path)!r}: there is no folder {str(target.parent)!r}. "
+            "Create it first."
+        )
+    if target.is_dir():
+        raise IsADirectoryError(f"Cannot save to {str(path)!r}: it is a folder. Add a file name.")
+    return target

@@ -1,0 +1,324 @@
+"""All that the page shows, as plain JSON values: the model, and what was read off it."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+import polyadic
+from polyadic import explain, losses, marginals
+from polyadic.columns import Column
+from polyadic.page import quality
+from polyadic.page.payload import encode_array, map_name, model_payload
+from polyadic.targets import Classification
+
+MOST_CATEGORIES = 2000  # of a column, beyond which the page offers the most frequent ones only:
+KEPT_CATEGORIES = 1000
+_ROWS = 50  # to pick from
+_CHARTS = 40  # columns with an effect curve
+_PAIRS = 8
+_MOST_PAIRS = 200_000  # terms of order two; beyond, a page is not worth the wait
+_SHOWN_CATEGORIES = 12  # in a chart
+_GRID = 32  # points along each side of a heat map
+_STOPS = 201  # of a slider
+
+
+def gather(model: Any, X: Any, y: Any, title: str | None, target: str | None) -> dict[str, Any]:
+    """Return the data of the page."""
+    coded = model.columns_.code(X, estimator_name=type(model).__name__)
+    n_rows = len(coded[0])
+    actual = None if y is None else model._read_target(y, n_rows, fresh=False)
+    known = _marginals(model, coded)
+    raw = model.raw(X)
+    picked = quality.even_ranks(raw[:, 0], _ROWS)
+    kept = [
+        _kept(column, own, x[picked])
+        for column, own, x in zip(model.columns_.columns, known, coded)
+    ]
+    target = target or _target_name(y)
+    background = None if hasattr(model, "marginals_") else X
+    return {
+        "title": title or f"{type(model).__name__} of {target or 'a target'}",
+        "target": target or "target",
+        "version": polyadic.__version__,
+        "facts": _facts(model, known, n_rows),
+        "outputs": _outputs(model),
+        "classes": _classes(model),
+        "link": _link(model),
+        "n_rows": n_rows,
+        "quality": None if actual is None else _quality(model, actual, raw),
+        "model": model_payload(model, known, kept),
+        "columns": [
+            _column(*parts) for parts in zip(model.columns_.columns, model.maps_, known, kept)
+        ],
+        "rows": _rows(model, coded, kept, picked, actual),
+        **_explained(model, known, background),
+    }
+
+
+# ---- the model and its columns -------------------------------------------------------------------
+
+
+def _marginals(model: Any, coded: list[np.ndarray]) -> list[marginals.Marginal]:
+    """Return the training marginals; a model of an older file has none: those of X then."""
+    if hasattr(model, "marginals_"):
+        return model.marginals_
+    return marginals.learn(model.columns_.columns, model.maps_, coded)
+
+
+def _kept(column: Column, own: marginals.Marginal, codes: np.ndarray) -> np.ndarray | None:
+    """Return the codes of the categories to offer: all, or the most frequent and those shown."""
+    if column.categories is None:
+        return None
+    if len(column.categories) <= MOST_CATEGORIES:
+        return np.arange(len(column.categories))
+    frequent = np.argsort(-own.shares, kind="stable")[:KEPT_CATEGORIES]
+    return np.union1d(frequent, codes[codes >= 0])
+
+
+def _column(
+    column: Column, own_map: Any, own: marginals.Marginal, kept: np.ndarray | None
+) -> dict[str, Any]:
+    """Return what the page says about a column, and how its control moves."""
+    out: dict[str, Any] = {
+        "name": column.name,
+        "kind": column.kind,
+        "map": map_name(own_map),
+        "missing": own.missing,
+    }
+    if column.categories is None:
+        points = own.quantiles if len(own.quantiles) else np.zeros(1)
+        middle = [float(points[round(q * (len(points) - 1))]) for q in (0.05, 0.5, 0.95)]
+        return {**out, "stops": encode_array(_stops(points)), "middle": middle}
+    assert kept is not None
+    shares = [float(own.shares[code]) for code in kept]
+    labels = [str(column.categories[code]) for code in kept]
+    return {**out, "categories": labels, "shares": shares, "total": len(column.categories)}
+
+
+def _stops(quantiles: np.ndarray) -> np.ndarray:
+    """Return where a slider stops, ascending: even steps through the rows, not the range.
+
+    One far outlier would else leave no room for all the other rows.
+    """
+    levels = np.linspace(0, len(quantiles) - 1, _STOPS)
+    stops = np.interp(levels, np.arange(len(quantiles)), quantiles)
+    if np.all(quantiles == np.round(quantiles)):
+        stops = np.round(stops)
+    return np.unique(np.concatenate([stops, quantiles]))
+
+
+def _outputs(model: Any) -> list[str]:
+    """Return the names of the raw outputs, which can be explained; one "" where there is one."""
+    if model.tensor_.n_outputs == 1:
+        return [""]
+    names = _classes(model)
+    return names or [f"output {k}" for k in range(model.tensor_.n_outputs)]
+
+
+def _classes(model: Any) -> list[str] | None:
+    return [str(c) for c in model.classes_] if isinstance(model, Classification) else None
+
+
+def _link(model: Any) -> str:
+    """Return the name of the engine's function from raw to what is predicted."""
+    loss = model._loss()
+    if isinstance(model, Classification) and isinstance(loss, losses.SquaredError):
+        return "labels"
+    names = {losses.Logistic: "logistic", losses.Softmax: "softmax", losses.Poisson: "exp"}
+    return names.get(type(loss), "identity")
+
+
+def _facts(model: Any, known: list[marginals.Marginal], n_rows: int) -> list[list[str]]:
+    """Return what the model is, in words."""
+    cores, n_members = model.tensor_, len(model.history_)
+    terms = f"{cores.rank:,} products of one function a column"
+    if n_members > 1 and cores.rank % n_members == 0:
+        terms += f", merged from {n_members} members of rank {cores.rank // n_members}"
+    kinds = Counter(column.kind for column in model.columns_.columns)
+    maps = Counter(map_name(own) for own in model.maps_)
+    numbers = sum(a.size for a in [*cores.factors, *(cores.additive or []), cores.weights])
+    loss = type(model._loss()).__name__
+    classifier = isinstance(model, Classification)
+    task = f"Classification, {len(model.classes_)} classes" if classifier else "Regression"
+    return [
+        ["Task", f"{task}, {_spaced(loss)} loss"],
+        ["Model", f"{type(model).__name__}: a sum of {terms}"],
+        ["Columns", ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))],
+        ["Maps", ", ".join(f"{name} × {count:,}" for name, count in sorted(maps.items()))],
+        ["Parameters", f"{numbers:,}"],
+        ["Training rows", f"{known[0].weight:,.6g}".replace("e+", "e")],
+        ["Rows on this page", f"{n_rows:,}"],
+        ["Settings", _settings(model)],
+    ]
+
+
+def _spaced(name: str) -> str:
+    """Return a class name as words.
+
+    >>> _spaced("SquaredError")
+    'squared error'
+    """
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip().removesuffix(" loss")
+
+
+def _settings(model: Any) -> str:
+    """Return the constructor parameters that are not the defaults."""
+    usual = {k: p.default for k, p in inspect.signature(type(model)).parameters.items()}
+    quiet = {"verbose", "n_jobs"}
+    given = model.get_params(deep=False).items()
+    changed = [
+        f"{k}={v!r}" for k, v in given if k not in quiet and repr(v) != repr(usual.get(k))
+    ]
+    return ", ".join(changed) or "defaults"
+
+
+def _target_name(y: Any) -> str | None:
+    name = getattr(y, "name", None)
+    return name if isinstance(name, str) and name else None
+
+
+# ---- rows and how well they are predicted --------------------------------------------------------
+
+
+def _quality(model: Any, actual: np.ndarray, raw: np.ndarray) -> dict[str, Any]:
+    if not isinstance(model, Classification):
+        mean = model._loss().inverse_link(raw)
+        return {"regression": quality.regression(actual, mean, _outputs(model))}
+    classes = _classes(model) or []
+    number = _class_numbers(actual)
+    return {"classification": quality.classification(number, _shares(model, raw), classes)}
+
+
+def _class_numbers(actual: np.ndarray) -> np.ndarray:
+    """Return the number of the class, (n,), also where labels are -1 and +1."""
+    if actual.shape[1] > 1:
+        return np.argmax(actual, axis=1)
+    return np.maximum(actual[:, 0], 0).astype(np.int64)
+
+
+def _shares(model: Any, raw: np.ndarray) -> np.ndarray:
+    """Return the probabilities that raw predictions stand for, (n, K)."""
+    return model.proba_of(raw)
+
+
+def _rows(
+    model: Any,
+    coded: list[np.ndarray],
+    kept: list[np.ndarray | None],
+    picked: np.ndarray,
+    actual: np.ndarray | None,
+) -> dict[str, Any]:
+    """Return the rows to pick from: their numbers, values and targets."""
+    values = []
+    for x, codes in zip(coded, kept):
+        own = x[picked]
+        if codes is not None:
+            found = np.searchsorted(codes, own)
+            values.append([int(at) if code >= 0 else -1 for at, code in zip(found, own)])
+        else:
+            values.append([None if np.isnan(v) else float(v) for v in own])
+    target: list[Any] | None = None
+    if actual is not None and isinstance(model, Classification):
+        target = [(_classes(model) or [])[k] for k in _class_numbers(actual[picked])]
+    elif actual is not None:
+        target = actual[picked].tolist()
+    return {"numbers": picked.tolist(), "values": values, "target": target}
+
+
+# ---- what is read off the model ------------------------------------------------------------------
+
+
+def _explained(model: Any, known: list[marginals.Marginal], background: Any) -> dict[str, Any]:
+    shares = explain.sobol(model, background)
+    strongest = np.argsort(-np.asarray(shares.total), kind="stable")
+    found = explain.effects(model, background)
+    return {
+        "importance": {
+            "first": np.asarray(shares.first).tolist(),
+            "total": np.asarray(shares.total).tolist(),
+            "orders": np.asarray(shares.orders).tolist(),
+            "strongest": strongest.tolist(),
+        },
+        "effects": [_effect(model, found, known, int(n)) for n in strongest[:_CHARTS]],
+        **_pairs(model, known, background),
+    }
+
+
+def _effect(
+    model: Any, found: explain.Effects, known: list[marginals.Marginal], n: int
+) -> dict[str, Any]:
+    """Return the main effect of a column, on its grid or on its most frequent categories."""
+    values, density = np.asarray(found.values[n]), np.asarray(found.density[n])
+    if model.columns_.columns[n].categories is not None:
+        top = np.argsort(-known[n].shares, kind="stable")[:_SHOWN_CATEGORIES]
+        labels = [str(found.grid[n][k]) for k in top]
+        return {
+            "column": n,
+            "categories": labels,
+            "codes": top.tolist(),
+            "values": encode_array(values[top], "<f4"),
+            "density": density[top].tolist(),
+            "total": len(found.grid[n]),
+        }
+    return {
+        "column": n,
+        "grid": encode_array(found.grid[n]),
+        "values": encode_array(values, "<f4"),
+        "edges": encode_array(found.edges[n]),
+        "density": density.tolist(),
+        "ends": _range(known[n]),
+    }
+
+
+def _range(own: marginals.Marginal) -> list[float]:
+    """Return the 1 % and the 99 % quantile, or where those are the same, the ends."""
+    if len(own.quantiles) == 0:
+        return [0.0, 0.0]
+    inner = [float(own.quantiles[1]), float(own.quantiles[-2])]
+    return inner if inner[0] < inner[1] else [float(own.quantiles[0]), float(own.quantiles[-1])]
+
+
+def _pairs(model: Any, known: list[marginals.Marginal], background: Any) -> dict[str, Any]:
+    """Return the strongest interactions of two columns, on grids."""
+    n_columns = len(model.maps_)
+    if n_columns < 2 or n_columns * (n_columns - 1) // 2 > _MOST_PAIRS:
+        return {"pairs": []}
+    found = explain.interactions(model, max_order=2, top=None, background=background)
+    position = {name: n for n, name in enumerate(model.columns_.names)}
+    pairs = [term for term in found.rows if len(term.columns) == 2 and term.variance > 0]
+    out = []
+    for term in pairs[:_PAIRS]:
+        places = [position[name] for name in term.columns]
+        sides = [_side(model.columns_.columns[n], known[n]) for n in places]
+        surface = explain.partial_dependence(
+            model,
+            list(term.columns),
+            grid=[grid for _, grid in sides],
+            background=background,
+            pure=True,
+        )
+        out.append(
+            {
+                "columns": places,
+                "share": term.share,
+                "axes": [axis for axis, _ in sides],
+                "values": encode_array(surface.values, "<f4"),
+            }
+        )
+    return {"pairs": out}
+
+
+def _side(column: Column, own: marginals.Marginal) -> tuple[dict[str, Any], np.ndarray]:
+    """Return one side of a heat map, and its grid: evenly spaced, or the frequent categories."""
+    if column.categories is None:
+        low, high = _range(own)
+        grid = np.linspace(low, high, _GRID) if low < high else np.array([low])
+        return {"grid": grid.tolist()}, grid
+    top = np.argsort(-own.shares, kind="stable")[:_SHOWN_CATEGORIES]
+    chosen = np.empty(len(top), dtype=object)
+    chosen[:] = [column.categories[k] for k in top]
+    return {"categories": [str(c) for c in chosen]}, chosen

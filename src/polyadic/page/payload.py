@@ -1,0 +1,228 @@
+"""A fitted CP model as plain JSON values, for the engine of the page to compute with.
+
+    f(x)_l = b_l + sum_n u_nl(x_n) + sum_r C_rl prod_n g_nr(x_n)
+
+Every column has one part or several: a map, and the core of some of the terms on it, float32 as in
+the fused engine. Weights, means and knots are float64. Arrays are little-endian bytes in base64.
+
+**Parts.** The members of a merged model have knots of their own, and its terms stand on the union
+of them, where most knots say nothing about a term: the function is linear across them. So the terms
+are dealt into equal blocks, and a block keeps the knots that it bends at. That is exact up to the
+rounding of float32, and makes the page of a default model a fourth of the size.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+
+from polyadic.formats.cp import CPCores
+from polyadic.maps import MAPS, Fourier, Hat, OneHot, Polynomial
+from polyadic.maps.base import FeatureMap
+from polyadic.maps.bspline import BSpline
+
+ROUNDING = 2.0**-22  # of a function's size: what a kept knot must be worth
+_MOST_BLOCKS = 32
+_NAMES = {cls: name for name, cls in MAPS.items()}
+
+
+def encode_array(array: np.ndarray, dtype: str = "<f8") -> dict[str, str]:
+    """Return an array as its type and its bytes in base64, flat.
+
+    >>> encode_array(np.array([1.0]), "<f4")
+    {'type': 'f4', 'data': 'AACAPw=='}
+    """
+    flat = np.ascontiguousarray(array, dtype=dtype)
+    return {"type": dtype[1:], "data": base64.b64encode(flat.tobytes()).decode("ascii")}
+
+
+def model_payload(model: Any, marginals: list, kept: list[np.ndarray | None]) -> dict[str, Any]:
+    """Return all that the page needs to predict and to explain a row.
+
+    Parameters
+    ----------
+    model : fitted CPRegressor or CPClassifier
+    marginals : list of N Marginal
+    kept : list of N arrays or None
+        Codes of the categories that the page offers; None for a numeric column.
+    """
+    cores = model.tensor_
+    means = column_means(cores, model.maps_, marginals)
+    nodes, shares = np.polynomial.legendre.leggauss(max(1, (len(model.maps_) + 1) // 2))
+    return {
+        "rank": cores.rank,
+        "outputs": cores.n_outputs,
+        "intercept": encode_array(cores.intercept),
+        "weights": encode_array(cores.weights),
+        "columns": [
+            {
+                "parts": column_parts(own, core, codes),
+                # In target units, which may be beyond float32.
+                "additive": column_parts(own, cores.additive[n], codes, "<f8")
+                if cores.additive
+                else [],
+            }
+            for n, (own, core, codes) in enumerate(zip(model.maps_, cores.factors, kept))
+        ],
+        "means": encode_array(np.concatenate([m[: cores.rank] for m in means])),
+        "additive_means": encode_array(np.concatenate([m[cores.rank :] for m in means])),
+        "nodes": encode_array((nodes + 1.0) / 2.0),
+        "node_weights": encode_array(shares / 2.0),
+    }
+
+
+def column_means(cores: CPCores, maps: list[FeatureMap], marginals: list) -> list[np.ndarray]:
+    """Return the mean of each column's functions g_n and, if any, u_n: N arrays, (R + L,)."""
+    out = []
+    for n, (own, marginal) in enumerate(zip(maps, marginals)):
+        core = np.asarray(cores.factors[n], dtype=np.float64)
+        if cores.additive is not None:
+            core = np.hstack([core, cores.additive[n]])
+        phi = marginal.mean[1:].copy()
+        if own.constant:  # the implied constant is the leading one
+            phi[0] = marginal.mean[0]
+        out.append(phi @ core)
+    return out
+
+
+# ---- maps and cores ------------------------------------------------------------------------------
+
+
+def column_parts(
+    own: FeatureMap, core: np.ndarray, codes: np.ndarray | None, dtype: str = "<f4"
+) -> list[dict[str, Any]]:
+    """Return the parts of a column: each a map with the core (d, K) of its next K terms."""
+    core, name = np.asarray(core, dtype=np.float64), map_name(own)
+    if isinstance(own, Hat):
+        return _hat_parts(own.knots_, core, dtype)
+    if isinstance(own, OneHot):
+        assert codes is not None
+        core = _category_core(own, core, codes)
+    return [_part({"name": name, "constant": own.constant, **_settings(own)}, core, dtype)]
+
+
+def map_name(own: FeatureMap) -> str:
+    """Return the name under which the engine knows a map; refuse a class of the user's own."""
+    if type(own) not in _NAMES:
+        raise ValueError(
+            f"The page cannot compute the map {own!r}: {type(own).__name__} is not part of "
+            f"polyadic. It knows: {', '.join(sorted(MAPS))}."
+        )
+    return _NAMES[type(own)]
+
+
+def _settings(own: FeatureMap) -> dict[str, Any]:
+    """Return what the engine's function of that map reads."""
+    if isinstance(own, OneHot):
+        return {}
+    if isinstance(own, Polynomial):
+        return {
+            "d": own.d,
+            "normalize": own.normalize,
+            "standardize": own.standardize,
+            "mean": float(own.mean_),
+            "std": float(own.std_),
+            "element_mean": encode_array(own.element_mean_),
+            "element_std": encode_array(own.element_std_),
+        }
+    more: dict[str, Any] = {"range": [float(end) for end in own.range_]}  # type: ignore[attr-defined]
+    if isinstance(own, BSpline):
+        ends = np.ones(own.degree)
+        more["degree"] = own.degree
+        more["knots"] = encode_array(np.concatenate([-ends, own.breaks_, ends]))
+    elif isinstance(own, Fourier):
+        more["n_frequencies"] = own.n_frequencies
+    else:
+        more["d"] = own.dim
+    return more
+
+
+def _part(settings: dict[str, Any], core: np.ndarray, dtype: str) -> dict[str, Any]:
+    return {"map": settings, "terms": core.shape[1], "core": encode_array(core, dtype)}
+
+
+def _category_core(own: OneHot, core: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Return the constant and one row for each category offered, zero for a folded one."""
+    element = np.zeros(len(codes), dtype=np.int64)
+    known = codes < len(own.lookup_)
+    element[known] = own.lookup_[codes[known]]
+    return np.vstack([core[:1], np.where(element[:, None] > 0, core[element], 0.0)])
+
+
+# ---- fewer knots ---------------------------------------------------------------------------------
+
+
+def _hat_parts(knots: np.ndarray, core: np.ndarray, dtype: str) -> list[dict[str, Any]]:
+    """Deal the terms into as many equal blocks as make the fewest bytes."""
+    n_terms = core.shape[1]
+    best: list[tuple[np.ndarray, np.ndarray]] = []
+    least = np.inf
+    for n_blocks in range(1, min(n_terms, _MOST_BLOCKS) + 1):
+        if n_terms % n_blocks:
+            continue
+        blocks = [(bends(knots, block), block) for block in np.split(core, n_blocks, axis=1)]
+        size = sum(8 * len(kept) + 4 * (1 + len(kept)) * b.shape[1] for kept, b in blocks)
+        if size < least:
+            best, least = blocks, size
+    return [
+        _part(
+            {"name": "hat", "constant": True, "knots": encode_array(knots[kept])},
+            np.vstack([block[:1], block[1 + kept]]),
+            dtype,
+        )
+        for kept, block in best
+    ]
+
+
+def bends(knots: np.ndarray, core: np.ndarray) -> np.ndarray:
+    """Return which knots a block of hats needs: the others lie on lines between these.
+
+    Parameters
+    ----------
+    knots : (K,)
+    core : (1 + K, R), the constant first
+
+    Examples
+    --------
+    >>> bends(np.arange(5.0), np.array([[0.0], [0.0], [1.0], [2.0], [0.0], [0.0]]))
+    array([0, 2, 3, 4])
+    """
+    values = core[1:]
+    last = len(knots) - 1
+    if last == 0:
+        return np.zeros(1, dtype=np.int64)
+    slack = ROUNDING * np.maximum(np.abs(values).max(axis=0), np.abs(core[0]))
+    kept = np.zeros(len(knots), dtype=bool)
+    kept[[0, last]] = True
+    if last > 1:
+        middle = _between(knots, values, np.arange(last - 1), np.arange(2, last + 1))
+        kept[1:-1] = np.any(np.abs(values[1:-1] - middle) > slack, axis=1)
+    while True:
+        at = np.flatnonzero(kept)
+        cell = np.clip(np.searchsorted(at, np.arange(last + 1), side="right") - 1, 0, len(at) - 2)
+        # Each knot may lie on the line of its neighbours, and a long row of them on a curve.
+        lines = _between(knots, values, at[cell], at[cell + 1], np.arange(last + 1))
+        excess = np.max(np.abs(values - lines) - slack, axis=1)
+        excess[at] = -1.0
+        if excess.max() <= 0:
+            return at
+        worst = np.lexsort((-excess, cell))
+        worst = worst[np.unique(cell[worst], return_index=True)[1]]
+        kept[worst[excess[worst] > 0]] = True
+
+
+def _between(
+    knots: np.ndarray,
+    values: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    at: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return the values on the lines between knots `lower` and `upper`, (n, R)."""
+    at = lower + 1 if at is None else at
+    # Halved first: knots may lie at both ends of the float range.
+    width = 0.5 * knots[upper] - 0.5 * knots[lower]
+    t = ((0.5 * knots[at] - 0.5 * knots[lower]) / width)[:, None]
+    return (1.0 - t) * values[lower] + t * values[upper]
