@@ -15,7 +15,7 @@ SOURCE = Path(polyadic.__file__).parent
 LAYERS = [
     ["kernels", "tables", "progress"],
     ["columns", "maps", "losses", "rows"],
-    ["local"],
+    ["local", "marginals"],
     ["formats"],
     ["penalties"],
     ["torch_engine"],

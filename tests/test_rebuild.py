@@ -91,9 +91,17 @@ def both(*changes):
 
 
 FORGERIES = {
-    "future format": (NAMED, put("format", 2), "Install a newer polyadic"),
+    "future format": (NAMED, put("format", 3), "Install a newer polyadic"),
     "format zero": (NAMED, put("format", 0), "never existed"),
     "format as text": (NAMED, put("format", "1"), "never existed"),
+    "marginal mean": (NAMED, reshape("marginals.0.mean", lambda a: a[:-1]), "marginal"),
+    "marginal not finite": (NAMED, reshape("marginals.0.second", lambda a: a * np.nan), "finite"),
+    "marginal lengths": (NAMED, reshape("marginals.0.row", lambda a: a[:-1]), "uneven"),
+    "marginal beyond its core": (NAMED, reshape("marginals.0.col", lambda a: a + 999), "fit"),
+    "marginal below": (NAMED, reshape("marginals.0.row", lambda a: a - 1), "upper triangle"),
+    "marginal quantiles": (NAMED, reshape("marginals.0.quantiles", lambda a: a[::-1]), "range"),
+    "marginal without rows": (NAMED, reshape("marginals.0.totals", lambda a: a * 0), "no rows"),
+    "marginal names": (NAMED, put("marginals", ["mean"]), "Cannot load"),
     "unknown class": (NAMED, put("class", "os.system"), "holds a 'os.system'"),
     "class as a list": (NAMED, put("class", []), "Cannot load"),
     "unknown parameter": (NAMED, put("params", "shell", "ls"), "shell"),

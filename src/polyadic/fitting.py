@@ -305,6 +305,9 @@ class CPEstimator(TableEstimator):
         passes.n_seen += table.worth()
         self._passes = passes
         self._finish([Member(self.maps_, solution)])
+        new = self._marginals(table)
+        known = getattr(self, "marginals_", None)
+        self.marginals_ = new if known is None else [a.mix(b) for a, b in zip(known, new)]
 
     @property
     def weights_(self) -> np.ndarray:

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from polyadic import inits, losses, maps, settings
+from polyadic import inits, losses, maps, marginals, settings
 from polyadic.columns import Columns
 from polyadic.ensemble import Member, Recipe, Table
 from polyadic.kernels.losses import SQUARED
@@ -35,6 +35,7 @@ class TableEstimator(BaseEstimator):
     columns_: Columns
     maps_: list[FeatureMap]
     tensor_: Any
+    marginals_: list[marginals.Marginal]
     _center: np.ndarray  # of the target, (L,)
     _scale: np.ndarray
 
@@ -114,6 +115,7 @@ class TableEstimator(BaseEstimator):
         else:
             members = self._continue(table, held_out, self._seed())
         self._finish(members)
+        self.marginals_ = self._marginals(table)
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -231,6 +233,10 @@ class TableEstimator(BaseEstimator):
         self.tensor_ = cores.rescale(self._center, self._scale)
         self.history_ = [member.solution.history for member in members]
         self.n_iter_ = max(member.solution.n_iter for member in members)
+
+    def _marginals(self, table: Table) -> list[marginals.Marginal]:
+        """Return what explanations need to know of the columns."""
+        return marginals.learn(self.columns_.columns, self.maps_, table.columns, table.weight)
 
     def _unscaled(self) -> Any:
         return self.tensor_.rescale(-self._center / self._scale, 1.0 / self._scale)

@@ -12,6 +12,7 @@ All arrays are tensors:
     columns.n.categories    the categories of column n, a JSON text in UTF-8
     classes                 of a classifier
     history.m.*             the learning curves of member m
+    marginals.n.*           what explanations need to know of column n, from format 2 on
 
 Nothing in the file is code, and no class is imported by a name found in it. The checksums find
 damage; they are no signature, which is why `polyadic.store.rebuild` trusts nothing it is given.
@@ -43,7 +44,7 @@ from polyadic.store.plain import NUMBERS, OWN_MAPS, dumps, pack, pack_labels, to
 from polyadic.store.rebuild import ARRAYS, PLAIN, rebuild
 from polyadic.targets import Classification
 
-FORMAT = 1  # raised when files change in a way that older code cannot read
+FORMAT = 2  # raised when files change in a way that older code cannot read
 _KEY = "polyadic"  # the only entry: safetensors writes several in no fixed order
 _ESTIMATORS: dict[str, Any] = {
     cls.__name__: cls for cls in (CPRegressor, CPClassifier, TNRegressor, TNClassifier)
@@ -216,6 +217,11 @@ def _describe(model: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         arrays |= {f"maps.{n}.{name}": array for name, array in own.arrays().items()}
     for m, curves in enumerate(model.history_):
         arrays |= {f"history.{m}.{name}": np.array(c, dtype=float) for name, c in curves.items()}
+    marginals = [own.arrays() for own in getattr(model, "marginals_", [])]
+    # Without those that have left the range of numbers, a model still predicts.
+    finite = all(np.all(np.isfinite(array)) for own in marginals for array in own.values())
+    for n, own in enumerate(marginals if finite else []):
+        arrays |= {f"marginals.{n}.{name}": array for name, array in own.items()}
     params = model.get_params(deep=False)
     if not isinstance(params["random_state"], Integral):
         params["random_state"] = None
@@ -228,6 +234,7 @@ def _describe(model: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "maps": maps,
         "tensor": pack(tensor),
         "history": [list(curves) for curves in model.history_],
+        "marginals": list(marginals[0]) if marginals and finite else [],
     }
     header |= {k: pack(getattr(model, a)) for k, a in PLAIN.items() if hasattr(model, a)}
     if isinstance(model, Classification):

@@ -17,6 +17,7 @@ from polyadic.columns import KINDS, Column, Columns
 from polyadic.formats.cp import CPCores
 from polyadic.formats.network import NetworkCores
 from polyadic.maps import FeatureMap
+from polyadic.marginals import Marginal
 from polyadic.networks import TNEstimator
 from polyadic.store.plain import OWN_MAPS, from_text, unpack, unpack_labels
 from polyadic.targets import Classification
@@ -65,6 +66,11 @@ def rebuild(estimator: Any, header: dict[str, Any], tensors: Tensors, find_map: 
         {name: _take(tensors, f"history.{m}.{name}", (None,)).tolist() for name in names}
         for m, names in enumerate(header["history"])
     ]
+    if header.get("marginals"):  # format 1 has none
+        model.marginals_ = [
+            _marginal(n, column, header["marginals"], len(cores.factors[n]), tensors)
+            for n, column in enumerate(columns.columns)
+        ]
     if "labels" in header:
         model.classes_ = unpack_labels(header["labels"], _take(tensors, "classes"))
     if hasattr(model, "partial_fit"):
@@ -170,6 +176,12 @@ def _map(
         _check_state(out)
     _check_slots(out, column)
     return out
+
+
+def _marginal(n: int, column: Column, names: Any, dim: int, tensors: Tensors) -> Marginal:
+    """Rebuild the marginal of column n, whose core has `dim` rows."""
+    arrays = {name: _take(tensors, f"marginals.{n}.{name}", (None,)) for name in names}
+    return Marginal.restore(arrays, dim, len(column.categories or ()))
 
 
 def _check_state(own: FeatureMap) -> None:
