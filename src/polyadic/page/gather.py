@@ -49,13 +49,13 @@ def gather(model: Any, X: Any, y: Any, title: str | None, target: str | None) ->
         "classes": _classes(model),
         "link": _link(model),
         "n_rows": n_rows,
-        "quality": None if actual is None else _quality(model, actual, raw),
+        "quality": None if actual is None else _quality(model, X, actual, raw),
         "model": model_payload(model, known, kept),
         "columns": [
             _column(*parts) for parts in zip(model.columns_.columns, model.maps_, known, kept)
         ],
         "rows": _rows(model, coded, kept, picked, actual),
-        **_explained(model, known, background),
+        **_explained(model, known, kept, background),
     }
 
 
@@ -184,13 +184,13 @@ def _target_name(y: Any) -> str | None:
 # ---- rows and how well they are predicted --------------------------------------------------------
 
 
-def _quality(model: Any, actual: np.ndarray, raw: np.ndarray) -> dict[str, Any]:
+def _quality(model: Any, X: Any, actual: np.ndarray, raw: np.ndarray) -> dict[str, Any]:
     if not isinstance(model, Classification):
         mean = model._loss().inverse_link(raw)
         return {"regression": quality.regression(actual, mean, _outputs(model))}
     classes = _classes(model) or []
-    number = _class_numbers(actual)
-    return {"classification": quality.classification(number, _shares(model, raw), classes)}
+    measured = quality.classification(_class_numbers(actual), model.predict_proba(X), classes)
+    return {"classification": measured}
 
 
 def _class_numbers(actual: np.ndarray) -> np.ndarray:
@@ -198,11 +198,6 @@ def _class_numbers(actual: np.ndarray) -> np.ndarray:
     if actual.shape[1] > 1:
         return np.argmax(actual, axis=1)
     return np.maximum(actual[:, 0], 0).astype(np.int64)
-
-
-def _shares(model: Any, raw: np.ndarray) -> np.ndarray:
-    """Return the probabilities that raw predictions stand for, (n, K)."""
-    return model.proba_of(raw)
 
 
 def _rows(
@@ -232,7 +227,12 @@ def _rows(
 # ---- what is read off the model ------------------------------------------------------------------
 
 
-def _explained(model: Any, known: list[marginals.Marginal], background: Any) -> dict[str, Any]:
+def _explained(
+    model: Any,
+    known: list[marginals.Marginal],
+    kept: list[np.ndarray | None],
+    background: Any,
+) -> dict[str, Any]:
     shares = explain.sobol(model, background)
     strongest = np.argsort(-np.asarray(shares.total), kind="stable")
     found = explain.effects(model, background)
@@ -243,23 +243,26 @@ def _explained(model: Any, known: list[marginals.Marginal], background: Any) -> 
             "orders": np.asarray(shares.orders).tolist(),
             "strongest": strongest.tolist(),
         },
-        "effects": [_effect(model, found, known, int(n)) for n in strongest[:_CHARTS]],
+        "effects": [_effect(found, known[n], kept[n], int(n)) for n in strongest[:_CHARTS]],
         **_pairs(model, known, background),
     }
 
 
 def _effect(
-    model: Any, found: explain.Effects, known: list[marginals.Marginal], n: int
+    found: explain.Effects,
+    own: marginals.Marginal,
+    kept: np.ndarray | None,
+    n: int,
 ) -> dict[str, Any]:
     """Return the main effect of a column, on its grid or on its most frequent categories."""
     values, density = np.asarray(found.values[n]), np.asarray(found.density[n])
-    if model.columns_.columns[n].categories is not None:
-        top = np.argsort(-known[n].shares, kind="stable")[:_SHOWN_CATEGORIES]
+    if kept is not None:
+        top = np.argsort(-own.shares, kind="stable")[:_SHOWN_CATEGORIES]
         labels = [str(found.grid[n][k]) for k in top]
         return {
             "column": n,
             "categories": labels,
-            "codes": top.tolist(),
+            "places": np.searchsorted(kept, top).tolist(),
             "values": encode_array(values[top], "<f4"),
             "density": density[top].tolist(),
             "total": len(found.grid[n]),
@@ -270,7 +273,7 @@ def _effect(
         "values": encode_array(values, "<f4"),
         "edges": encode_array(found.edges[n]),
         "density": density.tolist(),
-        "ends": _range(known[n]),
+        "ends": _range(own),
     }
 
 

@@ -1,0 +1,7 @@
+"""The live page: one HTML file that holds a model and what was read off it."""
+
+from __future__ import annotations
+
+from polyadic.page.page import report
+
+__all__ = ["report"]

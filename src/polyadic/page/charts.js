@@ -1,0 +1,240 @@
+/* Elements, numbers and charts. Text goes through textContent only: names are data, never markup. */
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key === "text") element.textContent = value;
+    else if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+const make = (tag, attributes = {}, ...children) =>
+  fill(document.createElement(tag), attributes, children);
+const draw = (tag, attributes = {}, ...children) =>
+  fill(document.createElementNS(SVG, tag), attributes, children);
+
+// ---- numbers ------------------------------------------------------------------------------------
+
+/* A number as a reader wants it: four digits, few zeros. */
+function tell(x, digits = 4) {
+  if (x === null || x === undefined || Number.isNaN(x)) return "–";
+  const size = Math.abs(x);
+  if (size !== 0 && (size >= 1e9 || size < 1e-4))
+    return x.toExponential(2).replace("e+", "e").replace("-", "−");
+  const whole = Number.isInteger(x) && size < 1e9;
+  const places = whole ? {} : { maximumSignificantDigits: Math.max(digits, Math.ceil(Math.log10(size + 1))) };
+  return x.toLocaleString("en", { useGrouping: size >= 1e4, ...places }).replace("-", "−");
+}
+
+const signed = (x, digits = 3) => (x > 0 ? "+" : "") + tell(x, digits);
+
+function percent(share) {
+  const p = 100 * share;
+  if (p === 0 || (p >= 10 && p < 99.5)) return `${Math.round(p)} %`;
+  if (p < 0.05) return "< 0.1 %";
+  return `${p > 99.95 && share < 1 ? "> 99.9" : p.toFixed(p === 100 ? 0 : 1)} %`;
+}
+
+const shorten = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+
+/* Round numbers between two ends, about as many as asked for. */
+function ticks(low, high, count) {
+  if (!(high > low)) return [low];
+  const rough = (high - low) / count;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find((k) => k * power >= rough * 0.999);
+  const out = [];
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) out.push(k * step);
+  return out.map((t) => (Math.abs(t) < step * 1e-9 ? 0 : Number(t.toPrecision(12))));
+}
+
+/* A linear scale; ends that are the same are drawn in the middle. */
+function scale(low, high, from, to) {
+  if (!(high > low)) return () => (from + to) / 2;
+  return (x) => from + ((x - low) / (high - low)) * (to - from);
+}
+
+function widen([low, high]) {
+  const room = high > low ? 0.06 * (high - low) : Math.abs(low) * 0.1 || 1;
+  return [low - room, high + room];
+}
+
+const extent = (values) => values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
+
+/* Value of a curve at x, held at its ends. */
+function along(grid, values, x) {
+  if (x <= grid[0]) return values[0];
+  for (let k = 1; k < grid.length; k++)
+    if (x <= grid[k]) {
+      const t = (x - grid[k - 1]) / (grid[k] - grid[k - 1]);
+      return values[k - 1] + t * (values[k] - values[k - 1]);
+    }
+  return values[grid.length - 1];
+}
+
+// ---- frames -------------------------------------------------------------------------------------
+
+function canvas(width, height, label) {
+  const root = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  return root;
+}
+
+const label = (x, y, text, attributes = {}) => draw("text", { x, y, text, ...attributes });
+
+/* Horizontal grid lines with numbers. */
+function rules(root, y, values, left, right) {
+  for (const value of values) {
+    const zero = value === 0 ? "zero" : "rule";
+    root.append(draw("line", { x1: left, x2: right, y1: y(value), y2: y(value), class: zero }));
+    root.append(label(left - 6, y(value) + 3.5, tell(value, 3), { "text-anchor": "end" }));
+  }
+}
+
+function footing(root, x, values, at) {
+  values.forEach((value, k) => {
+    const anchor = k === 0 && x(value) < 60 ? "start" : k === values.length - 1 ? "end" : "middle";
+    root.append(label(x(value), at, tell(value, 4), { "text-anchor": anchor }));
+  });
+}
+
+// ---- charts -------------------------------------------------------------------------------------
+
+/* An effect curve with the density of the rows below it. Returns the figure's SVG and a function
+   that marks a value. */
+function effectCurve(name, effect, values, limits) {
+  const [left, right, top, bottom, ground] = [46, 314, 10, 132, 166];
+  const root = canvas(320, 186, `Effect of ${name}, with the density of the training rows`);
+  const [low, high] = effect.ends;
+  const x = scale(low, high, left, right);
+  const y = scale(...limits, bottom, top);
+  rules(root, y, ticks(...limits, 4), left, right);
+  const inside = Array.from(effect.grid).filter((g) => g > low && g < high);
+  const points = [low, ...inside, high].map((g) => `${x(g).toFixed(2)},${y(along(effect.grid, values, g)).toFixed(2)}`);
+  densityStrip(root, effect, x, low, high, bottom + 8, ground);
+  footing(root, x, ticks(low, high, 4), 181);
+  const marker = draw("line", { class: "marker", y1: top, y2: ground });
+  const dot = draw("circle", { class: "dot", r: 4 });
+  root.append(marker, draw("polyline", { class: "curve", points: points.join(" ") }), dot);
+  const mark = (value) => {
+    const known = !Number.isNaN(value);
+    for (const part of [marker, dot]) part.style.display = known ? "" : "none";
+    if (!known) return;
+    const at = x(Math.min(Math.max(value, low), high));
+    marker.setAttribute("x1", at);
+    marker.setAttribute("x2", at);
+    dot.setAttribute("cx", at);
+    dot.setAttribute("cy", y(along(effect.grid, values, value)));
+  };
+  return { root, mark };
+}
+
+function densityStrip(root, effect, x, low, high, top, ground) {
+  const { edges, density } = effect;
+  const heights = Array.from(density, (d, k) => d / Math.max(edges[k + 1] - edges[k], 1e-300));
+  const most = Math.max(...heights);
+  heights.forEach((height, k) => {
+    const [a, b] = [Math.max(edges[k], low), Math.min(edges[k + 1], high)];
+    if (!(b > a) || !(most > 0)) return;
+    const tall = (ground - top) * Math.sqrt(height / most); // square roots: rare values stay visible
+    root.append(draw("rect", { class: "density", x: x(a), width: x(b) - x(a) + 0.2, y: ground - tall, height: tall }));
+  });
+  root.append(draw("line", { class: "zero", x1: x(low), x2: x(high), y1: ground, y2: ground }));
+}
+
+/* Predicted against actual: dots, means of tenths, and the line where both agree. */
+function agreement({ points, bins, axes, names, title }) {
+  const root = canvas(420, 320, title);
+  const [left, right, top, bottom] = [58, 408, 12, 268];
+  const x = scale(...axes, left, right);
+  const y = scale(...axes, bottom, top);
+  const marks = ticks(...axes, 5);
+  rules(root, y, marks, left, right);
+  footing(root, x, marks, bottom + 18);
+  root.append(draw("line", { class: "ideal", x1: left, y1: bottom, x2: right, y2: top }));
+  const clamp = (v) => Math.min(Math.max(v, axes[0]), axes[1]);
+  for (const [f, t] of points) root.append(draw("circle", { class: "point", cx: x(clamp(f)), cy: y(clamp(t)), r: 2.4 }));
+  const path = bins.map(([f, t]) => `${x(clamp(f))},${y(clamp(t))}`).join(" ");
+  root.append(draw("polyline", { class: "curve thin", points: path }));
+  for (const [f, t, count] of bins)
+    root.append(
+      draw("circle", { class: "bin", cx: x(clamp(f)), cy: y(clamp(t)), r: 4.5 },
+        draw("title", { text: `${names[0]} ${tell(f)}, ${names[1]} ${tell(t)} (mean of ${tell(count)} rows)` })),
+    );
+  root.append(label((left + right) / 2, 308, names[0], { class: "axis", "text-anchor": "middle" }));
+  const side = label(14, (top + bottom) / 2, names[1], { class: "axis", "text-anchor": "middle" });
+  side.setAttribute("transform", `rotate(-90 14 ${(top + bottom) / 2})`);
+  root.append(side);
+  return root;
+}
+
+/* A heat map: two hues for the sign, opacity for the size, so that zero is the paper itself. */
+function heatMap(names, axes, value, report) {
+  const [width, height, left, top] = [340, 300, axes[1].categories ? 92 : 58, 8];
+  const [right, bottom] = [width - 8, axes[0].categories ? 212 : 246];
+  const root = canvas(width, height, `Interaction of ${names[0]} and ${names[1]}`);
+  const counts = axes.map((axis) => (axis.categories || axis.grid).length);
+  const [wide, tall] = [(right - left) / counts[0], (bottom - top) / counts[1]];
+  let most = 0;
+  for (let i = 0; i < counts[0]; i++) for (let j = 0; j < counts[1]; j++) most = Math.max(most, Math.abs(value(i, j)));
+  const say = (axis, k) => (axis.categories ? axis.categories[k] : tell(axis.grid[k]));
+  for (let i = 0; i < counts[0]; i++)
+    for (let j = 0; j < counts[1]; j++) {
+      const v = value(i, j);
+      const cell = draw("rect", {
+        class: v > 0 ? "up" : "down",
+        "fill-opacity": most > 0 ? (Math.abs(v) / most).toFixed(3) : 0,
+        x: left + i * wide,
+        y: bottom - (j + 1) * tall,
+        width: wide + 0.3,
+        height: tall + 0.3,
+      });
+      cell.addEventListener("pointerenter", () =>
+        report(`${names[0]} ${say(axes[0], i)}, ${names[1]} ${say(axes[1], j)}: ${signed(v)}`),
+      );
+      root.append(cell);
+    }
+  root.append(draw("rect", { class: "frame", x: left, y: top, width: right - left, height: bottom - top }));
+  heatAxis(root, axes[0], wide, (at, text) => {
+    const turned = axes[0].categories ? { transform: `rotate(-35 ${left + at} ${bottom + 14})`, "text-anchor": "end" } : { "text-anchor": "middle" };
+    root.append(label(left + at, bottom + 14, text, turned));
+  });
+  heatAxis(root, axes[1], tall, (at, text) =>
+    root.append(label(left - 6, bottom - at + 3.5, text, { "text-anchor": "end" })),
+  );
+  root.append(label((left + right) / 2, axes[0].categories ? 292 : bottom + 34, shorten(names[0], 34), { class: "axis", "text-anchor": "middle" }));
+  if (!axes[1].categories) {
+    const middle = (top + bottom) / 2;
+    root.append(label(12, middle, shorten(names[1], 28), { class: "axis", "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` }));
+  }
+  return { root, most };
+}
+
+/* Where the labels of one side go: each category, or round numbers along the grid. */
+function heatAxis(root, axis, step, place) {
+  if (axis.categories) {
+    axis.categories.forEach((name, k) => place((k + 0.5) * step, shorten(name, 13)));
+    return;
+  }
+  const [low, high] = [axis.grid[0], axis.grid[axis.grid.length - 1]];
+  const along = scale(low, high, 0.5 * step, (axis.grid.length - 0.5) * step);
+  for (const t of ticks(low, high, 4)) place(along(t), tell(t));
+}
+
+/* What the colours of a heat map mean. */
+function legend(most) {
+  const root = draw("svg", { viewBox: "0 0 200 10", class: "legend", "aria-hidden": "true" });
+  for (let k = -10; k <= 10; k++)
+    root.append(draw("rect", { class: k > 0 ? "up" : "down", "fill-opacity": Math.abs(k) / 10, x: (k + 10) * 9.52, width: 9.6, y: 0, height: 10 }));
+  return make("div", { class: "scale" }, make("span", { text: signed(-most) }), root, make("span", { text: signed(most) }));
+}
+
+/* A horizontal bar in a track, placed by shares of its width. */
+function placeBar(bar, from, to) {
+  bar.style.left = `${100 * Math.min(from, to)}%`;
+  bar.style.width = `${Math.max(100 * Math.abs(to - from), 0.4)}%`;
+}

@@ -1,0 +1,118 @@
+/* Put the page together: the state of the what-if panel, and the sections around it. */
+
+/* The row that is looked at, and who wants to hear of it. */
+function openState(data, model) {
+  const listeners = { move: [], row: [], output: [] };
+  const call = (name) => listeners[name].forEach((listener) => listener());
+  const link = engine.LINKS[data.link];
+  const missing = (n) => (data.columns[n].kind === "numeric" ? NaN : -1);
+  const cell = (k, n) => data.rows.values[n][k] ?? missing(n);
+  const same = (a, b) => a === b || (Number.isNaN(a) && Number.isNaN(b));
+  const state = {
+    row: Math.floor(data.rows.numbers.length / 2),
+    output: 0,
+    base: engine.base(model),
+    values: [],
+    onMove: (listener) => listeners.move.push(listener),
+    onRow: (listener) => listeners.row.push(listener),
+    onOutput: (listener) => listeners.output.push(listener),
+    set(n, x) {
+      state.values[n] = x;
+      engine.set(model, n, x);
+      state.look();
+    },
+    pick(k) {
+      state.load(k);
+      call("row");
+      state.look();
+    },
+    load(k) {
+      state.row = k;
+      data.columns.forEach((_, n) => {
+        state.values[n] = cell(k, n);
+        engine.set(model, n, state.values[n]);
+      });
+    },
+    explain(l) {
+      state.output = l;
+      call("output");
+      state.look();
+    },
+    look() {
+      state.raw = engine.raw(model);
+      state.predicted = link(state.raw);
+      state.shapley = engine.shapley(model, state.output);
+      call("move");
+    },
+    changed: () => data.columns.map((_, n) => n).filter((n) => !same(state.values[n], cell(state.row, n))),
+    valueText: (n) => said(data.columns[n], state.values[n]),
+    cellText: (k, n) => said(data.columns[n], cell(k, n)),
+    predictedText(k) {
+      data.columns.forEach((_, n) => engine.set(model, n, cell(k, n)));
+      const predicted = link(engine.raw(model));
+      if (!data.classes) return predicted.map((f) => tell(f)).join(", ");
+      const best = data.classes.length === 2 ? 1 : predicted.indexOf(Math.max(...predicted));
+      return `${shorten(data.classes[best], 16)} ${percent(predicted[best])}`;
+    },
+    scaleName: () => scaleName(data, state.output),
+  };
+  return state;
+}
+
+function said(column, x) {
+  if (column.kind === "numeric") return Number.isNaN(x) ? "missing" : tell(x);
+  return x < 0 ? "missing or unseen" : column.categories[x];
+}
+
+/* What the raw prediction is called: the thing that Shapley values add up to. */
+function scaleName(data, l) {
+  if (data.link === "logistic") return `the log-odds of ${data.classes[1]}`;
+  if (data.link === "labels") return `the label score of ${data.classes[data.classes.length === 2 ? 1 : l]}`;
+  if (data.link === "softmax") return `the raw score of ${data.classes[l]}`;
+  const name = data.outputs.length > 1 ? data.outputs[l] : data.target;
+  return data.link === "exp" ? `the logarithm of ${name}` : `the predicted ${name}`;
+}
+
+function navigation(data, state, sections) {
+  const links = sections.map(([id, text]) => make("a", { href: `#${id}`, text }));
+  const nav = make("nav", { "aria-label": "Sections" }, ...links);
+  if (data.outputs.length > 1) {
+    const choice = make("select", { id: "output" });
+    data.outputs.forEach((name, l) => choice.append(make("option", { value: l, text: name })));
+    choice.addEventListener("change", () => state.explain(Number(choice.value)));
+    const what = data.classes ? "Explained class" : "Explained output";
+    nav.append(make("label", { class: "explained" }, make("span", { text: what }), choice));
+  }
+  return nav;
+}
+
+function start() {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const model = engine.open(data.model);
+  delete data.model;
+  Object.assign(data, engine.decode(data));
+  const state = openState(data, model);
+  document.title = data.title;
+  const parts = [
+    ["whatif", "What if", () => whatif(data, state)],
+    ["accuracy", "Accuracy", data.quality && (() => accuracy(data))],
+    ["importance", "Importance", () => importance(data)],
+    ["effects", "Effects", () => effects(data, state)],
+    ["interactions", "Interactions", data.pairs.length > 0 && (() => interactions(data, state))],
+    ["columns", "Columns", () => columnTable(data)],
+  ].filter(([, , build]) => build);
+  const rows = rowTable(data, state);
+  state.load(state.row);
+  const header = document.getElementById("top");
+  header.append(
+    make("p", { class: "brand", text: "polyadic report" }), make("h1", { text: data.title }), overview(data));
+  header.after(navigation(data, state, parts));
+  document.getElementById("main").replaceChildren(...parts.map(([, , build]) => build()));
+  document.getElementById("whatif").append(rows);
+  document.getElementById("foot").append(make("p", {
+    text: `Made by polyadic ${data.version}. Everything on this page is computed from the model inside it, in closed form; averages take the columns as independent, with the marginals of the training rows. Nothing is loaded or sent.`,
+  }));
+  state.pick(state.row);
+}
+
+start();
