@@ -1,6 +1,24 @@
 """Explanations in closed form: what each column does to a prediction, alone and with others."""
 
-from polyadic.explain.anova import Effects, Interactions, Term, effects, interactions
-from polyadic.explain.words import in_words
+from polyadic.explain.anova import Interactions, Sobol, Term, interactions, sobol
+from polyadic.explain.effects import Effects, PartialDependence, effects, partial_dependence
+from polyadic.explain.shapley import Shapley, ShapleyInteractions, shapley, shapley_interactions
+from polyadic.explain.words import describe, in_words
 
-__all__ = ["Effects", "Interactions", "Term", "effects", "in_words", "interactions"]
+__all__ = [
+    "Effects",
+    "Interactions",
+    "PartialDependence",
+    "Shapley",
+    "ShapleyInteractions",
+    "Sobol",
+    "Term",
+    "describe",
+    "effects",
+    "in_words",
+    "interactions",
+    "partial_dependence",
+    "shapley",
+    "shapley_interactions",
+    "sobol",
+]

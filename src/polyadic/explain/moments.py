@@ -1,44 +1,47 @@
-"""Means and covariances of a model's one-column functions, over the marginals of a table.
+"""Means and covariances of a CP model's one-column functions, over the marginals of its columns.
 
 Shapes: N columns, R terms, L outputs. The CP model is
 
     f(x)_l = b_l + sum_n u_nl(x_n) + sum_r C_rl prod_n g_nr(x_n),
 
-with g_nr = <phi_n, a_r^(n)> and u_nl the additive part, where there is one. All that the functional
-ANOVA needs of a table is, for every column, the mean of g_n and the covariance of (g_n, u_n).
+with g_nr = <phi_n, a_r^(n)> and u_nl the additive part, where there is one. All that closed forms
+need of a table is, for every column, the mean and the covariance of (g_n, u_n).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy import sparse
-from sklearn.utils.validation import check_is_fitted
 
 from polyadic.formats.cp import CPCores
 from polyadic.maps.base import FeatureMap
+from polyadic.marginals import Marginal, full_core
 
 
 @dataclass(frozen=True)
-class Marginal:
+class ColumnMoments:
     """What one column contributes to the moments.
 
     Attributes
     ----------
-    mean : (R,)
-        mu_nr, the mean of g_nr.
-    covariance : (R + E, R + E)
-        Of g_n and, with an additive part, of u_n behind it: E is L then, else 0.
     core : (1 + d, R + E)
-        A core of the centred functions, for a design of a leading one and phi_n.
+        Of g_n and, with an additive part, of u_n behind it (E is L then, else 0), for the features
+        of `polyadic.marginals.design`.
+    mean : (R + E,)
+    covariance : (R + E, R + E)
     """
 
+    core: np.ndarray
     mean: np.ndarray
     covariance: np.ndarray
-    core: np.ndarray
+
+    def centred(self) -> np.ndarray:
+        """Return the core of the functions less their means, (1 + d, R + E)."""
+        out = self.core.copy()
+        out[0] -= self.mean
+        return out
 
 
 @dataclass(frozen=True)
@@ -50,13 +53,15 @@ class Moments:
 
     Attributes
     ----------
-    marginals : list of N Marginal
+    columns : list of N ColumnMoments
     weights : (R, L)
+    intercept : (L,)
     has_additive : bool
     """
 
-    marginals: list[Marginal]
+    columns: list[ColumnMoments]
     weights: np.ndarray
+    intercept: np.ndarray
     has_additive: bool
 
     @property
@@ -64,77 +69,66 @@ class Moments:
         """Number of rank-one terms R."""
         return len(self.weights)
 
-    def right(self) -> list[np.ndarray]:
-        """Return prod_{m >= n} mu_mr for n = 0, ..., N, the last one empty; N + 1 arrays (R, 1)."""
-        out = [np.ones((self.rank, 1))]
-        for marginal in reversed(self.marginals):
-            out.append(out[-1] * marginal.mean[:, None])
-        return out[::-1]
+    def means(self) -> np.ndarray:
+        """Return mu, (N, R)."""
+        return np.array([c.mean[: self.rank] for c in self.columns])
+
+    def covariances(self) -> list[np.ndarray]:
+        """Return the covariance of the g_n, N arrays (R, R)."""
+        return [c.covariance[: self.rank, : self.rank] for c in self.columns]
+
+    def constant(self) -> np.ndarray:
+        """Return the intercept and the means of the additive part, (L,)."""
+        if not self.has_additive:
+            return self.intercept
+        return self.intercept + sum(c.mean[self.rank :] for c in self.columns)
 
     def others(self) -> list[np.ndarray]:
         """Return C_rl prod_{m != n} mu_mr for every column n, N arrays (R, L)."""
-        left, right, out = self.weights, self.right(), []
-        for n, marginal in enumerate(self.marginals):
-            out.append(left * right[n + 1])
-            left = left * marginal.mean[:, None]
+        mean = self.means()[:, :, None]
+        right = [np.ones((self.rank, 1))]
+        for mu in mean[:0:-1]:
+            right.append(right[-1] * mu)
+        left, out = self.weights, []
+        for mu, rest in zip(mean, right[::-1]):
+            out.append(left * rest)
+            left = left * mu
         return out
 
 
-def moments(model: Any, X: Any) -> Moments:
-    """Measure a fitted CP model on the columns of X, each on its own, in double precision."""
-    check_is_fitted(model, "tensor_")
-    coded = model.columns_.code(X, estimator_name=type(model).__name__)
-    return measure(model.tensor_, model.maps_, coded)
-
-
-def measure(cores: CPCores, maps: Sequence[FeatureMap], coded: Sequence[np.ndarray]) -> Moments:
-    """Return the moments of these cores over coded columns."""
+def measure(
+    cores: CPCores, maps: Sequence[FeatureMap], marginals: Sequence[Marginal]
+) -> Moments:
+    """Return the moments of these cores over marginals, in double precision."""
     rank = cores.rank
-    marginals, log_size = [], np.zeros(rank)
-    for n, (feature_map, x) in enumerate(zip(maps, coded)):
+    columns, log_size = [], np.zeros(rank)
+    for n, (feature_map, marginal) in enumerate(zip(maps, marginals)):
         core = np.asarray(cores.factors[n], dtype=np.float64)
         if cores.additive is not None:
             core = np.hstack([core, cores.additive[n]])
-        marginal = _measure_column(feature_map, x, core, rank)
-        size = np.sqrt(marginal.mean**2 + np.maximum(np.diag(marginal.covariance)[:rank], 0.0))
+        column = _measure_column(full_core(feature_map, core), marginal)
+        variance = np.maximum(np.diag(column.covariance)[:rank], 0.0)
+        size = np.sqrt(column.mean[:rank] ** 2 + variance)
         with np.errstate(divide="ignore"):  # a function that is zero on every row ends its term
             log_size += np.log(size)
-        marginals.append(_divide(marginal, np.where(size > 0, size, 1.0)))
+        columns.append(_divide(column, np.where(size > 0, size, 1.0)))
     weights = np.asarray(cores.weights, dtype=np.float64) * np.exp(log_size)[:, None]
-    return Moments(marginals, weights, cores.additive is not None)
+    intercept = np.asarray(cores.intercept, dtype=np.float64)
+    return Moments(columns, weights, intercept, cores.additive is not None)
 
 
-def design(feature_map: FeatureMap, x: np.ndarray) -> sparse.csr_array:
-    """Return a leading one and phi(x) without an implied constant, sparse, (n, 1 + d)."""
-    index, value = feature_map.encode(x)
-    n_rows, n_slots = index.shape
-    indices = np.hstack([np.zeros((n_rows, 1), np.int64), index + 1])
-    data = np.hstack([np.ones((n_rows, 1)), value])
-    indptr = np.arange(n_rows + 1) * (n_slots + 1)
-    shape = (n_rows, 1 + feature_map.dim)
-    return sparse.csr_array((data.ravel(), indices.ravel(), indptr), shape=shape)
-
-
-def _measure_column(
-    feature_map: FeatureMap, x: np.ndarray, core: np.ndarray, rank: int
-) -> Marginal:
-    """Return the moments of the functions phi' core, (d, R + E), over the rows x : (n,)."""
-    phi = design(feature_map, x)
-    first = core[:1] if feature_map.constant else np.zeros_like(core[:1])
-    core = np.vstack([first, core])
-    mean = phi.mean(axis=0) @ core
-    core[0] -= mean
+def _measure_column(core: np.ndarray, marginal: Marginal) -> ColumnMoments:
+    """Return the moments of the functions of this core, (1 + d, R + E)."""
+    mean = marginal.mean @ core
+    centred = core.copy()
+    centred[0] -= mean
     # Through the second moments of phi, a sparse matrix: the cost does not grow with n R^2.
-    second = (phi.T @ phi) / len(x)
-    return Marginal(mean[:rank], core.T @ (second @ core), core)
+    return ColumnMoments(core, mean, centred.T @ (marginal.second @ centred))
 
 
-def _divide(marginal: Marginal, size: np.ndarray) -> Marginal:
+def _divide(column: ColumnMoments, size: np.ndarray) -> ColumnMoments:
     """Divide g_n by size : (R,)."""
-    extra = len(marginal.covariance) - len(size)
-    scale = np.concatenate([size, np.ones(extra)])
-    return Marginal(
-        marginal.mean / size,
-        marginal.covariance / scale / scale[:, None],
-        marginal.core / scale,
+    scale = np.concatenate([size, np.ones(len(column.mean) - len(size))])
+    return ColumnMoments(
+        column.core / scale, column.mean / scale, column.covariance / scale / scale[:, None]
     )

@@ -1,22 +1,26 @@
-"""A model in a few plain sentences."""
+"""A model, or one prediction, in a few plain sentences."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from polyadic import losses
-from polyadic.explain.anova import Effects, Interactions, effects, interactions
+from polyadic.explain.anova import Interactions, interactions
+from polyadic.explain.effects import Effects, code_points, effects, respond
+from polyadic.explain.reading import code, read
+from polyadic.explain.shapley import held
 
 _LEAST_SHARE = 0.001  # weaker terms are not worth a sentence
 _WIGGLE = 0.1  # share of its range that a monotone effect may go back
 
 
-def in_words(model: Any, X: Any, top: int = 5) -> list[str]:
+def in_words(model: Any, top: int = 5, background: Any = None) -> list[str]:
     """Say what the strongest effects and interactions are, in up to `top` sentences.
 
-    Shares are of the variance of the model under the product of the marginals of X, as in
+    Shares are of the variance of the model under the product of the columns' marginals, as in
     `interactions`; effects are those of `effects`, between the 5 % and the 95 % quantile of a
     numeric column.
 
@@ -27,13 +31,119 @@ def in_words(model: Any, X: Any, top: int = 5) -> list[str]:
     >>> X = np.random.default_rng(0).uniform(0, 10, (500, 3))
     >>> y = 2 * X[:, 0] + 0.3 * (X[:, 1] - 5) * (X[:, 2] - 5)
     >>> model = CPRegressor(maps="polynomial", n_members=1, random_state=0).fit(X, y)
-    >>> for sentence in in_words(model, X, top=2):
+    >>> for sentence in in_words(model, top=2):
     ...     print(sentence)
     x0 raises the prediction: from -9 at 0.6 to +8 at 9.4 (8... % of the variance).
     x1 and x2 act together (1... % of the variance).
     """
-    found = effects(model, X)
-    return sentences(found, interactions(model, X, top=top), _outcome(model))
+    found = effects(model, background)
+    return sentences(found, interactions(model, 2, top, background), _outcome(model))
+
+
+def describe(model: Any, row: Any, top: int = 5, background: Any = None) -> str:
+    """Say how one prediction comes about, in plain English.
+
+    The numbers are exact Shapley values, as in `shapley`.
+
+    Parameters
+    ----------
+    model : fitted estimator
+    row : dict, array, or table of one row
+        A dict goes from column to value.
+    top : int
+        How many columns to name; the others are added up.
+    background : table, optional
+        As in `shapley`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from polyadic import CPRegressor
+    >>> X = np.random.default_rng(0).uniform(0, 10, (500, 3))
+    >>> model = CPRegressor(maps="polynomial", n_members=1, random_state=0)
+    >>> model = model.fit(X, 2 * X[:, 0] - X[:, 1])
+    >>> print(describe(model, {"x0": 9.0, "x1": 2.0, "x2": 5.0}, top=2))
+    The prediction is 16..., 1... above the average of 5...
+    x0 = 9 adds 8.... x1 = 2 adds 2.... The other column changes next to nothing.
+    """
+    rows = _one_row(model, row)
+    reading = read(model, background)
+    other = None if background is None else code(model, background)
+    values, base = reading.shapley(rows, other, 1)
+    raw = base + values[0].sum(axis=0)
+    output = int(np.argmax(raw)) if len(raw) > 1 else 0
+    own = values[0, :, output]
+    parts = [_opening(model, raw, base, output)]
+    order = np.argsort(-np.abs(own), kind="stable")
+    number = _Numbers(np.append(own, own.sum()))
+    data = held(model, rows)
+    for n in order[:top]:
+        parts.append(f"{model.columns_.names[n]}{_holds(data[n][0])} {_adds(own[n], number)}.")
+    rest = order[top:]
+    if len(rest):
+        who = "The other column" if len(rest) == 1 else f"The other {len(rest)} columns together"
+        change = own[rest].sum()
+        tiny = abs(change) < 0.01 * np.abs(own).sum()
+        verb = _adds(change, number, several=len(rest) > 1)
+        parts.append(f"{who} {_NEXT_TO_NOTHING[len(rest) > 1] if tiny else verb}.")
+    return parts[0] + "\n" + " ".join(parts[1:])
+
+
+_NEXT_TO_NOTHING = {False: "changes next to nothing", True: "change next to nothing"}
+
+
+def _one_row(model: Any, row: Any) -> list[np.ndarray]:
+    """Return one row, coded, whatever it came as."""
+    if hasattr(row, "to_dict") and getattr(row, "ndim", 2) == 1:  # a pandas Series
+        row = row.to_dict()
+    if isinstance(row, Mapping):
+        absent = [c.name for c in model.columns_.columns if c.name not in row]
+        if absent:
+            raise ValueError(f"The row has no value for the column {absent[0]!r}. Use None or NaN.")
+        pairs = ((c, row[c.name]) for c in model.columns_.columns)
+        return [code_points(c, [np.nan if v is None else v]) for c, v in pairs]
+    if isinstance(row, np.ndarray | list | tuple) and np.ndim(row) == 1:
+        row = [list(row)] if not isinstance(row, np.ndarray) else row[None]
+    rows = code(model, row)
+    if len(rows[0]) != 1:
+        raise ValueError(f"describe takes one row, got {len(rows[0])}. Pass X[:1], say.")
+    return rows
+
+
+def _opening(model: Any, raw: np.ndarray, base: np.ndarray, output: int) -> str:
+    """Say what is predicted, and where the account starts from."""
+    both = respond(model, np.array([raw, base]))
+    if hasattr(model, "classes_"):
+        label = model.classes_.tolist()[output if len(raw) > 1 else -1]
+        score = _Numbers(np.array([raw[output], base[output], 0.0]))
+        return (
+            f"The probability of {label!r} is {100 * both[0, output]:.0f} %. Its score is "
+            f"{score(raw[output])}, and {score(base[output])} on average."
+        )
+    number = _Numbers(np.array([raw[output], base[output]]))
+    change = raw[output] - base[output]
+    side = "above" if change >= 0 else "below"
+    what = "The prediction" if len(raw) == 1 else f"The largest prediction, of output {output},"
+    text = (
+        f"{what} is {number(raw[output])}, {number(abs(change))} {side} the average of "
+        f"{number(base[output])}."
+    )
+    if np.allclose(both, [raw, base]):
+        return text
+    return f"The prediction is {both[0, output]:.4g}. On the raw scale: {text}"
+
+
+def _holds(value: Any) -> str:
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return ", which is missing,"
+    return f" = {value:.4g}" if isinstance(value, float) else f" = {value}"
+
+
+def _adds(value: float, number: _Numbers, several: bool = False) -> str:
+    verb = "adds" if value >= 0 else "takes away"
+    if several:
+        verb = "add" if value >= 0 else "take away"
+    return f"{verb} {number(abs(value))}"
 
 
 def sentences(found: Effects, terms: Interactions, outcome: str = "the prediction") -> list[str]:

@@ -1,0 +1,300 @@
+"""The closed forms of a CP model.
+
+With mean mu_n and covariance V_n of the functions g_n (`polyadic.explain.moments`), the pure term
+of a set S of columns has the variance
+
+    sum_{r,s} C_r C_s prod_{n in S} V_n[r, s] prod_{n not in S} mu_nr mu_ns,
+
+exactly: no sampling, no grid. Several outputs add up. The additive part touches single columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from joblib import effective_n_jobs
+from scipy import sparse
+
+from polyadic import local
+from polyadic.explain.moments import measure
+from polyadic.explain.reading import Reading, Term
+from polyadic.formats.cp import CPCores
+from polyadic.kernels import shapley as kernel
+from polyadic.marginals import Marginal, design
+
+_BLOCK = 4_000_000  # numbers of a product of moments that are kept at a time
+_CHUNK = 64  # rows that a thread explains at a time
+
+
+class CPReading(Reading):
+    """A CP model beside the marginals of its columns."""
+
+    def __init__(self, model: Any, marginals: list[Marginal]):
+        super().__init__(model, marginals)
+        self.cores: CPCores = model.tensor_
+        self.moments = measure(self.cores, self.maps, marginals)
+
+    def base(self) -> np.ndarray:
+        """Return b + sum_n E u_n + sum_r C_r prod_n mu_nr."""
+        moments = self.moments
+        return moments.constant() + np.prod(moments.means(), axis=0) @ moments.weights
+
+    def partial(
+        self,
+        term: Term,
+        designs: Sequence[sparse.csr_array],
+        pure: bool = False,
+        rows: Sequence[np.ndarray] | None = None,
+    ) -> np.ndarray:
+        """Put means in for all other columns: C_r prod_{n not in S} mu_nr is all they leave."""
+        moments, rank = self.moments, self.moments.rank
+        cores = [moments.columns[n].centred() if pure else moments.columns[n].core for n in term]
+        parts = [phi @ core for phi, core in zip(designs, cores)]
+        out = _outer([p[:, :rank] for p in parts], self._rest(term, rows))
+        if not pure:
+            out = out + self._constant(term, rows)
+        if moments.has_additive and (not pure or len(term) == 1):
+            for axis, part in enumerate(parts):
+                shape = [-1 if i == axis else 1 for i in range(len(term))]
+                out = out + part[:, rank:].reshape(*shape, out.shape[-1])
+        return out
+
+    def _rest(self, term: Term, rows: Sequence[np.ndarray] | None) -> np.ndarray:
+        """Return C_rl times the mean of prod_{n not in S} g_nr, (R, L)."""
+        others = [n for n in range(self.n_columns) if n not in term]
+        if rows is None:
+            mean = np.prod(self.moments.means()[others], axis=0)
+        else:
+            product = np.ones((len(rows[0]), self.moments.rank))
+            for n in others:
+                product *= design(self.maps[n], rows[n]) @ self._factor(n)
+            mean = product.mean(axis=0)
+        return self.moments.weights * mean[:, None]
+
+    def _factor(self, n: int) -> np.ndarray:
+        return self.moments.columns[n].core[:, : self.moments.rank]
+
+    def _constant(self, term: Term, rows: Sequence[np.ndarray] | None) -> np.ndarray:
+        """Return the intercept and the mean of the additive part of all other columns, (L,)."""
+        moments, out = self.moments, self.moments.intercept
+        if moments.has_additive:
+            for n, column in enumerate(moments.columns):
+                if n in term:
+                    continue
+                if rows is None:
+                    out = out + column.mean[moments.rank :]
+                else:
+                    part = design(self.maps[n], rows[n]) @ column.core[:, moments.rank :]
+                    out = out + part.mean(axis=0)
+        return out
+
+    # ---- variances ------------------------------------------------------------------------------
+
+    def variances(self, max_order: int) -> Iterator[tuple[Term, float]]:
+        """Let a set grow column by column, and the product of its covariances with it.
+
+        Means of the columns left out are multiplied up from the left and from the right; nothing is
+        divided.
+        """
+        moments, n_columns = self.moments, self.n_columns
+        means, covariances = moments.means()[:, :, None], moments.covariances()
+        right = [np.ones((moments.rank, 1))]
+        for mean in means[::-1]:
+            right.append(right[-1] * mean)
+        right, additive = right[::-1], self._additive_variances()
+
+        def visit(start, kept, product, chosen):
+            for n in range(start, n_columns):
+                here = covariances[n] if product is None else product * covariances[n]
+                slope = kept * right[n + 1]  # (R, L)
+                variance = float(np.sum(slope * (here @ slope)))
+                if not chosen:
+                    variance += additive[n]
+                yield (*chosen, n), max(variance, 0.0)  # rounding may go below zero
+                if len(chosen) + 1 < max_order:
+                    yield from visit(n + 1, kept, here, (*chosen, n))
+                kept = kept * means[n]
+
+        return visit(0, moments.weights, None, ())
+
+    def total_variance(self) -> float:
+        """Return sum_{r,s} C_r C_s (prod_n (mu_nr mu_ns + V_n[r, s]) - prod_n mu_nr mu_ns).
+
+        As a telescoping sum, which never takes a difference of two large numbers.
+        """
+        total = 0.0
+        for level, squares, covariances in self._blocks(2):
+            variance = np.zeros_like(level)
+            for square, covariance in zip(squares, covariances):
+                variance = variance * (square + covariance) + level * covariance
+                level = level * square
+            total += variance.sum()
+        return max(float(total + self._additive_variances().sum()), 0.0)
+
+    def column_variances(self) -> np.ndarray:
+        """Return sum_{r,s} C_r C_s V_n[r, s] prod_{m != n} (mu_mr mu_ms + V_m[r, s]) for every n."""
+        out = self._additive_variances()
+        for level, squares, covariances in self._blocks(self.n_columns + 2):
+            second = [square + covariance for square, covariance in zip(squares, covariances)]
+            right = [np.ones_like(level)]
+            for matrix in second[:0:-1]:
+                right.append(right[-1] * matrix)
+            left = level
+            for n, (covariance, rest) in enumerate(zip(covariances, right[::-1])):
+                out[n] += np.sum(left * covariance * rest)
+                left = left * second[n]
+        return np.maximum(out, 0.0)
+
+    def order_variances(self) -> np.ndarray:
+        """Return the coefficients in z of sum_{r,s} C_r C_s prod_n (mu_nr mu_ns + z V_n[r, s])."""
+        n_columns = self.n_columns
+        out = np.zeros(n_columns + 1)
+        for level, squares, covariances in self._blocks(n_columns + 1):
+            polynomial = np.zeros((n_columns + 1, *level.shape))
+            polynomial[0] = level
+            for n, (square, covariance) in enumerate(zip(squares, covariances)):
+                for k in range(n + 1, 0, -1):  # downwards: in place
+                    polynomial[k] *= square
+                    polynomial[k] += polynomial[k - 1] * covariance
+                polynomial[0] *= square
+            out += polynomial.sum(axis=(1, 2))
+        out[1] += self._additive_variances().sum()
+        return np.maximum(out[1:], 0.0)
+
+    def _blocks(
+        self, n_kept: int
+    ) -> Iterator[tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]]:
+        """Yield C C', mu_n mu_n' and V_n for some terms r at a time, against all terms s."""
+        weights, means = self.moments.weights, self.moments.means()
+        covariances, rank = self.moments.covariances(), self.moments.rank
+        step = max(1, _BLOCK // (rank * n_kept))
+        for start in range(0, rank, step):
+            some = slice(start, start + step)
+            squares = [np.outer(mean[some], mean) for mean in means]
+            yield weights[some] @ weights.T, squares, [v[some] for v in covariances]
+
+    def _additive_variances(self) -> np.ndarray:
+        """Return what the additive part adds to each column's variance, (N,).
+
+        That is sum_l Var(u_nl) + 2 Cov(u_nl, h_nl), with h_n the main effect of the CP part. The
+        additive part touches no term of higher order.
+        """
+        moments, rank = self.moments, self.moments.rank
+        if not moments.has_additive:
+            return np.zeros(self.n_columns)
+        out = []
+        for column, slope in zip(moments.columns, moments.others()):
+            own = np.trace(column.covariance[rank:, rank:])
+            cross = np.sum(slope * column.covariance[:rank, rank:])
+            out.append(own + 2.0 * cross)
+        return np.array(out)
+
+    # ---- Shapley values -------------------------------------------------------------------------
+
+    def shapley(
+        self, rows: Sequence[np.ndarray], background: Sequence[np.ndarray] | None, n_jobs: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Run the kernel over chunks of rows; the additive part is its own Shapley value."""
+        setting = _Setting(self, background)
+        shape = (len(rows[0]), self.n_columns, len(self.moments.intercept))
+        n_nodes = math.ceil(self.n_columns / 2)
+        out = setting.run(kernel.values, rows, n_nodes, np.empty(shape), n_jobs)
+        base = setting.products() @ self.moments.weights + self.moments.intercept
+        if self.moments.has_additive:
+            for n, x in enumerate(rows):
+                core = self.moments.columns[n].core[:, self.moments.rank :]
+                if background is None:
+                    mean = self.marginals[n].mean @ core
+                else:
+                    mean = (design(self.maps[n], background[n]) @ core).mean(axis=0)
+                out[:, n] += design(self.maps[n], x) @ core - mean
+                base = base + mean
+        return out, base
+
+    def shapley_pairs(
+        self, rows: Sequence[np.ndarray], background: Sequence[np.ndarray] | None, n_jobs: int
+    ) -> np.ndarray:
+        """Run the kernel of pairs; the additive part has none."""
+        setting = _Setting(self, background)
+        n_columns, n_outputs = self.n_columns, len(self.moments.intercept)
+        out = np.empty((len(rows[0]), n_columns, n_columns, n_outputs))
+        n_nodes = max(1, math.ceil((n_columns - 1) / 2))
+        return setting.run(kernel.pairs, rows, n_nodes, out, n_jobs)
+
+
+class _Setting:
+    """What the Shapley kernels are handed: cores one below the other, and backgrounds."""
+
+    def __init__(self, reading: CPReading, background: Sequence[np.ndarray] | None):
+        self.maps, self.weights = reading.maps, reading.moments.weights
+        cores = [reading._factor(n) for n in range(reading.n_columns)]
+        self.table = np.vstack(cores)
+        ends = np.cumsum([len(core) for core in cores])
+        self.first = np.concatenate(([0], ends[:-1]))
+        if background is None:
+            self.backgrounds = reading.moments.means()[None]
+        else:
+            slots, index, value = self._encode(background)
+            shape = (len(index), reading.n_columns, self.table.shape[1])
+            self.backgrounds = np.empty(shape)
+            kernel.all_parts(self.table, self.first, slots, index, value, self.backgrounds)
+
+    def products(self) -> np.ndarray:
+        """Return the mean over backgrounds of prod_n mu_nr, (R,)."""
+        return np.prod(self.backgrounds, axis=1).mean(axis=0)
+
+    def run(
+        self,
+        work: Callable[..., None],
+        rows: Sequence[np.ndarray],
+        n_nodes: int,
+        out: np.ndarray,
+        n_jobs: int,
+    ) -> np.ndarray:
+        """Fill out : (n, ...), a chunk of rows at a time; the same numbers on any number of threads."""
+        nodes, weights = np.polynomial.legendre.leggauss(n_nodes)
+        nodes, weights = 0.5 * (nodes + 1.0), 0.5 * weights  # from -1..1 to 0..1
+
+        def explain(start: int) -> None:
+            some = slice(start, start + _CHUNK)
+            encoded = self._encode([x[some] for x in rows])
+            work(
+                self.table,
+                self.first,
+                *encoded,
+                self.backgrounds,
+                nodes,
+                weights,
+                self.weights,
+                out[some],
+            )
+
+        with ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool:
+            list(pool.map(explain, range(0, len(out), _CHUNK)))
+        return out
+
+    def _encode(self, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return slots, index and value; an index is a row of the table."""
+        coded = local.encode(self.maps, rows)
+        layout = coded.layout
+        # A constant of its own leads every core of the table.
+        shift = self.first + 1 - layout.first
+        widths = np.diff(layout.slots)
+        return layout.slots, coded.index + np.repeat(shift, widths).astype(np.int32), coded.value
+
+
+def _outer(parts: list[np.ndarray], rest: np.ndarray) -> np.ndarray:
+    """Return sum_r rest_rl prod_i parts[i][k_i, r], (k_1, ..., k_m, L)."""
+    *firsts, last = parts
+    shape = [len(p) for p in parts]
+    rows = np.ones((1, rest.shape[0]))
+    for part in firsts:
+        rows = (rows[:, None] * part).reshape(-1, rest.shape[0])
+    out = np.empty((len(rows), len(last), rest.shape[1]))
+    for l in range(rest.shape[1]):
+        out[:, :, l] = (rows * rest[:, l]) @ last.T
+    return out.reshape(*shape, rest.shape[1])

@@ -1,0 +1,345 @@
+"""Main effects and partial dependence: the model along one, two or three columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from polyadic.columns import Column
+from polyadic.explain.anova import main_shares
+from polyadic.explain.listing import Listing
+from polyadic.explain.reading import code, find_columns, output_names, read
+from polyadic.marginals import LEVELS, Marginal, design
+
+SCALES = ("raw", "response")
+_GRID = 64  # points of a numeric column's effect
+_COARSE = {1: 101, 2: 41, 3: 17}  # points a column of a partial dependence, by their number
+_BINS = 24  # of a density
+_ENDS = (5, 95)  # per cent of the rows between which an effect is put into words
+_MOST_POINTS = 4_000_000
+
+
+@dataclass(frozen=True, repr=False)
+class Effects(Listing):
+    """The main effect of each column on a grid; prints itself as a table.
+
+    Attributes
+    ----------
+    columns : list of N str
+    outputs : list of L str
+        What the outputs speak for: classes, or "" for a single number.
+    base : (L,)
+        The mean prediction, which the effects add to.
+    grid : list of N arrays, (k_n,)
+        Quantiles of a numeric column; the categories of a categorical one.
+    values : list of N arrays, (k_n, L)
+        The effect at each point, zero on average over the rows. On the scale "response" the
+        prediction that base and effect alone make.
+    missing : list of N arrays, (L,)
+        The same for a missing value.
+    edges, density : lists of N arrays
+        Share of the rows between one edge and the next; for a categorical column the shares of the
+        categories, and None for edges.
+    variance, share : (N,)
+        Variance of the effect over the rows, outputs added up, and its share of the whole; on the
+        raw scale always.
+    ends : list of N tuples, or None for a categorical column
+        Between which values the middle nine tenths of the rows lie.
+    scale : str
+        "raw" or "response".
+    """
+
+    columns: list[str]
+    outputs: list[str]
+    base: np.ndarray
+    grid: list[np.ndarray]
+    values: list[np.ndarray]
+    missing: list[np.ndarray]
+    edges: list[np.ndarray | None]
+    density: list[np.ndarray]
+    variance: np.ndarray
+    share: np.ndarray
+    ends: list[tuple[float, float] | None]
+    scale: str
+
+    def table(self) -> dict[str, list[Any]]:
+        """Return variance, share and range of every effect, strongest first."""
+        order = np.argsort(-self.variance, kind="stable")
+        return {
+            "column": [self.columns[n] for n in order],
+            "variance": self.variance[order].tolist(),
+            "share": self.share[order].tolist(),
+            "lowest": [_end(np.min, self.values[n]) for n in order],
+            "highest": [_end(np.max, self.values[n]) for n in order],
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class PartialDependence:
+    """The mean prediction with one, two or three columns set.
+
+    Attributes
+    ----------
+    columns : list of m str
+    outputs : list of L str
+    grid : list of m arrays, (k_i,)
+    values : (k_1, ..., k_m, L)
+    pure : bool
+        Whether all terms of fewer columns, and the base, are taken out.
+    scale : str
+    """
+
+    columns: list[str]
+    outputs: list[str]
+    grid: list[np.ndarray]
+    values: np.ndarray
+    pure: bool
+    scale: str
+
+    def __repr__(self) -> str:
+        what = "Pure interaction" if self.pure else "Partial dependence"
+        sizes = " x ".join(str(len(g)) for g in self.grid)
+        low, high = np.min(self.values), np.max(self.values)
+        return (
+            f"{what} of {', '.join(self.columns)} on {sizes} points, from {low:.4g} to {high:.4g}."
+        )
+
+    def to_pandas(self) -> Any:
+        """Return one line a point, with the columns' values and one column an output."""
+        import pandas as pd
+
+        points = np.meshgrid(*(np.arange(len(g)) for g in self.grid), indexing="ij")
+        frame = {c: g[p.ravel()] for c, g, p in zip(self.columns, self.grid, points)}
+        flat = self.values.reshape(-1, self.values.shape[-1])
+        names = ["prediction"] if self.outputs == [""] else self.outputs
+        return pd.DataFrame(frame | {name: flat[:, i] for i, name in enumerate(names)})
+
+
+def effects(model: Any, background: Any = None, scale: str = "raw") -> Effects:
+    """Return the main effect of each column, with all other columns averaged out.
+
+    f_n(x_n) = u_n(x_n) + sum_r C_r g_nr(x_n) prod_{m != n} mu_mr, less its mean over the rows,
+    where u_n is the additive part of the model, if it has one.
+
+    Parameters
+    ----------
+    model : fitted estimator
+    background : table, optional
+        Gives the marginals and the grids; by default the training table, which the model remembers.
+    scale : "raw" or "response"
+        "response" shows the prediction, such as a probability, that base and effect alone make.
+
+    Returns
+    -------
+    Effects
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from polyadic import CPRegressor
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (500, 2))
+    >>> y = 3 * X[:, 0] + X[:, 0] * X[:, 1]
+    >>> model = CPRegressor(n_members=1, rank=8, max_epochs=60, random_state=0).fit(X, y)
+    >>> found = effects(model)
+    >>> bool(np.corrcoef(found.grid[0], found.values[0][:, 0])[0, 1] > 0.99)
+    True
+    """
+    _check_scale(scale)
+    reading = read(model, background)
+    variance, share = main_shares(reading)
+    base = reading.base()
+    grid, values, missing = [], [], []
+    for n, (column, marginal) in enumerate(zip(reading.columns, reading.marginals)):
+        points, codes = _grid(column, marginal, _GRID)
+        asked = np.append(codes, np.nan if column.categories is None else -1)
+        found = reading.partial((n,), [design(reading.maps[n], asked)], pure=True)
+        if scale == "response":
+            found = respond(model, base + found)
+        grid.append(points)
+        values.append(found[:-1])
+        missing.append(found[-1])
+    shown = [_density(c, m) for c, m in zip(reading.columns, reading.marginals)]
+    return Effects(
+        model.columns_.names,
+        output_names(model),
+        base if scale == "raw" else respond(model, base[None])[0],
+        grid,
+        values,
+        missing,
+        [edges for edges, _ in shown],
+        [density for _, density in shown],
+        variance,
+        share,
+        [_ends(c, m) for c, m in zip(reading.columns, reading.marginals)],
+        scale,
+    )
+
+
+def partial_dependence(
+    model: Any,
+    columns: str | int | Sequence[str | int],
+    grid: Sequence[Any] | None = None,
+    background: Any = None,
+    scale: str = "raw",
+    pure: bool = False,
+) -> PartialDependence:
+    """Return the mean prediction with one, two or three columns set to the points of a grid.
+
+    Exact and without sampling: for every other column its mean function is put in. The other
+    columns are taken as independent, unless rows to average over are given.
+
+    Parameters
+    ----------
+    model : fitted estimator
+    columns : str, int, or list of one to three
+    grid : list of arrays, optional
+        Values of each column; by default quantiles of a number and all categories.
+    background : table, optional
+        Average over its rows as they are, dependent columns and all: what brute force gives, row by
+        row. By default the product of the training marginals.
+    scale : "raw" or "response"
+        "response" sends the mean raw prediction through the inverse link.
+    pure : bool
+        Return the pure interaction instead, all terms of fewer columns taken out. A background then
+        gives its marginals only.
+
+    Returns
+    -------
+    PartialDependence
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from polyadic import CPRegressor
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (500, 3))
+    >>> model = CPRegressor(n_members=1, random_state=0).fit(X, 3 * X[:, 0] + X[:, 1] * X[:, 2])
+    >>> found = partial_dependence(model, ["x1", "x2"], grid=[[-0.5, 0.5], [0.5]])
+    >>> found.values.round(1).ravel()
+    array([-0.2,  0.3])
+    """
+    _check_scale(scale)
+    if scale == "response" and pure:
+        raise ValueError("A pure interaction is a difference: it has no scale='response'.")
+    wanted = [columns] if isinstance(columns, str | int) else list(columns)
+    if not 1 <= len(wanted) <= 3:
+        raise ValueError(f"columns must name one, two or three columns, got {len(wanted)}.")
+    reading = read(model, background if pure else None) if background is None or pure else None
+    rows = None
+    if reading is None:
+        rows = code(model, background)
+        reading = read(model, background)
+    term = find_columns(model, wanted)
+    points, codes = _points(model, term, grid, reading.marginals)
+    order = np.argsort(term)  # a reading wants the columns in their order
+    designs = [design(reading.maps[term[i]], codes[i]) for i in order]
+    found = reading.partial(tuple(term[i] for i in order), designs, pure, rows)
+    found = np.transpose(found, [*np.argsort(order), len(term)])
+    if scale == "response":
+        found = respond(model, found.reshape(-1, found.shape[-1])).reshape(found.shape)
+    names = [model.columns_.names[n] for n in term]
+    return PartialDependence(names, output_names(model), points, found, pure, scale)
+
+
+def respond(model: Any, raw: np.ndarray) -> np.ndarray:
+    """Return what raw predictions (k, L) mean: numbers, or the probability of each output."""
+    return model._loss().inverse_link(raw)
+
+
+def _check_scale(scale: str) -> None:
+    if scale not in SCALES:
+        raise ValueError(f"scale must be 'raw' or 'response', got {scale!r}.")
+
+
+def _end(which: Any, values: np.ndarray) -> float:
+    return float(which(values)) if values.size else 0.0
+
+
+def _points(
+    model: Any, term: Sequence[int], grid: Any, marginals: Sequence[Marginal]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the points of each column of a term, and the same coded."""
+    columns = [model.columns_.columns[n] for n in term]
+    if grid is None:
+        usual = [_grid(c, marginals[n], _COARSE[len(term)]) for c, n in zip(columns, term)]
+        points, codes = [list(part) for part in zip(*usual)]
+    else:
+        if len(term) == 1 and np.ndim(grid[0]) == 0:
+            grid = [grid]
+        if len(grid) != len(term):
+            raise ValueError(f"grid must have one array a column: {len(term)}, got {len(grid)}.")
+        points = [_as_array(values) for values in grid]
+        codes = [code_points(c, p) for c, p in zip(columns, points)]
+    size = int(np.prod([len(p) for p in points]))
+    if size == 0:
+        raise ValueError("grid has a column without points: at least one is needed.")
+    if size * model.tensor_.n_outputs > _MOST_POINTS:
+        raise ValueError(f"grid has {size:,} points; at most {_MOST_POINTS:,} can be shown.")
+    return points, codes
+
+
+def _as_array(values: Any) -> np.ndarray:
+    kinds = {type(v) for v in values}
+    if all(issubclass(k, int | float | np.number) for k in kinds):
+        return np.asarray(values)
+    out = np.empty(len(values), dtype=object)
+    out[:] = list(values)
+    return out
+
+
+def code_points(column: Column, points: Any) -> np.ndarray:
+    """Code values of one column; an unseen category is as a missing one."""
+    if column.categories is not None:
+        return np.array([column.code_of.get(p, -1) for p in np.asarray(points, dtype=object).tolist()], dtype=np.int64)
+    try:
+        return np.asarray(points, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Column {column.name!r} is numeric; its grid holds text.") from error
+
+
+def _grid(column: Column, marginal: Marginal, n_points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the points at which a column is shown, and the same points coded."""
+    if column.categories is not None:
+        points = np.empty(len(column.categories), dtype=object)
+        points[:] = column.categories
+        return points, np.arange(len(points))
+    known = marginal.quantiles
+    if len(known) == 0:
+        return known, known
+    at = np.round(np.linspace(0, len(known) - 1, n_points)).astype(int)
+    # Half of the points on quantiles, half evenly between: long tails are to be seen too.
+    even = np.linspace(known[1], known[-2], n_points // 2)
+    points = np.unique(np.concatenate([known[at], even])) if n_points > 20 else np.unique(known[at])
+    return points, points
+
+
+def _density(column: Column, marginal: Marginal) -> tuple[np.ndarray | None, np.ndarray]:
+    """Return edges and share of the rows between them; of categories the shares alone."""
+    if column.categories is not None:
+        return None, marginal.shares
+    known = marginal.quantiles
+    if len(known) == 0 or known[0] == known[-1]:
+        return known[:1].repeat(2), np.full(min(len(known), 1), 1.0 - marginal.missing)
+    edges = np.linspace(known[0], known[-1], _BINS + 1)
+    # Between two quantiles the rows are spread evenly; equal quantiles are a step.
+    return edges, (1.0 - marginal.missing) * np.diff(_cumulated(known, edges))
+
+
+def _cumulated(quantiles: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Return the share of the rows up to each x, from quantiles at `LEVELS`."""
+    values, last = np.unique(quantiles[::-1], return_index=True)
+    out = np.interp(x, values, LEVELS[len(quantiles) - 1 - last])
+    out[0] = 0.0
+    return out
+
+
+def _ends(column: Column, marginal: Marginal) -> tuple[float, float] | None:
+    """Return between which values the middle nine tenths of the rows lie."""
+    if column.categories is not None:
+        return None
+    if len(marginal.quantiles) == 0:
+        return np.nan, np.nan
+    low, high = marginal.quantiles[list(_ENDS)]
+    return float(low), float(high)

@@ -1,0 +1,57 @@
+"""Results that print themselves as a small table, and turn into a pandas frame."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+_MOST_LINES = 40
+
+
+class Listing(ABC):
+    """A result with rows that are worth reading."""
+
+    @abstractmethod
+    def table(self) -> dict[str, list[Any]]:
+        """Return the columns of the table by name, lists of one length; shares are numbers 0..1."""
+
+    def footer(self) -> str:
+        """Return a line to print below the table, or nothing."""
+        return ""
+
+    def to_pandas(self) -> Any:
+        """Return the table as a pandas frame."""
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError("This needs pandas. Install it with: pip install pandas") from error
+        return pd.DataFrame(self.table())
+
+    def __repr__(self) -> str:
+        table = self.table()
+        rows = [tuple(_cell(name, v) for name, v in zip(table, row)) for row in zip(*table.values())]
+        lines = align(tuple(table), rows[:_MOST_LINES])
+        if len(rows) > _MOST_LINES:
+            lines.append(f"... and {len(rows) - _MOST_LINES} more; see to_pandas().")
+        return "\n".join([*lines, *([self.footer()] if self.footer() else [])])
+
+
+def align(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    """Return the lines of a table, its first column to the left, the others to the right.
+
+    >>> align(("column", "share"), [("age", "10.0 %")])
+    ['column   share', 'age     10.0 %']
+    """
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:]))])
+        for row in (head, *rows)
+    ]
+
+
+def _cell(name: str, value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    if "share" in name:
+        return f"{100 * value:.1f} %"
+    return f"{value:+.3g}" if name in ("lowest", "highest") else f"{value:.3g}"

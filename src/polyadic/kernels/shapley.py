@@ -1,0 +1,134 @@
+"""Shapley values of a CP model, in closed form.
+
+Shapes: N columns, R terms, L outputs, B backgrounds. A row has g_nr, a background mu_nr, and
+
+    phi_i = sum_r C_r (g_ir - mu_ir) integral_0^1 prod_{j != i} (mu_jr + t (g_jr - mu_jr)) dt
+
+whose integrand is a polynomial in t of degree N - 1: Gauss-Legendre nodes do it exactly. Products
+that leave a column out are those to its left times those to its right; nothing is divided. In
+double precision: these are numbers to be added up and compared.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from polyadic.kernels.jit import jit
+
+
+@jit
+def parts(table, first, slots, index, value, row, out):
+    """Write g : (N, R) of one row; table : (D, R) has the constant of column n at first[n]."""
+    n_columns, rank = out.shape
+    for n in range(n_columns):
+        for r in range(rank):
+            out[n, r] = table[first[n], r]
+        for s in range(slots[n], slots[n + 1]):
+            v = np.float64(value[row, s])
+            if v != 0:
+                i = index[row, s]
+                for r in range(rank):
+                    out[n, r] += v * table[i, r]
+
+
+@jit
+def all_parts(table, first, slots, index, value, out):
+    """Write g : (n, N, R) of all rows."""
+    for row in range(index.shape[0]):
+        parts(table, first, slots, index, value, row, out[row])
+
+
+@jit
+def values(table, first, slots, index, value, backgrounds, nodes, node_weights, weights, out):
+    """Write the Shapley values of all rows, out : (n, N, L), the mean over the backgrounds.
+
+    backgrounds : (B, N, R); weights : (R, L).
+    """
+    n_backgrounds, n_columns, rank = backgrounds.shape
+    g, delta = np.empty((n_columns, rank)), np.empty((n_columns, rank))
+    left, kept = np.empty((n_columns, rank)), np.empty((n_columns, rank))
+    run = np.empty(rank)
+    for row in range(index.shape[0]):
+        parts(table, first, slots, index, value, row, g)
+        out[row] = 0.0
+        for b in range(n_backgrounds):
+            mu = backgrounds[b]
+            for n in range(n_columns):
+                for r in range(rank):
+                    delta[n, r] = g[n, r] - mu[n, r]
+                    kept[n, r] = 0.0
+            for k in range(nodes.shape[0]):
+                leave_one_out(mu, delta, nodes[k], node_weights[k], left, run, kept)
+            for n in range(n_columns):
+                for l in range(weights.shape[1]):
+                    total = 0.0
+                    for r in range(rank):
+                        total += delta[n, r] * kept[n, r] * weights[r, l]
+                    out[row, n, l] += total / n_backgrounds
+
+
+@jit
+def leave_one_out(mu, delta, t, weight, left, run, kept):
+    """Add weight times prod_{j != n} (mu_j + t delta_j) to kept : (N, R)."""
+    n_columns, rank = mu.shape
+    for r in range(rank):
+        run[r] = weight
+    for n in range(n_columns):
+        for r in range(rank):
+            left[n, r] = run[r]
+            run[r] *= mu[n, r] + t * delta[n, r]
+    for r in range(rank):
+        run[r] = 1.0
+    for n in range(n_columns - 1, -1, -1):
+        for r in range(rank):
+            kept[n, r] += left[n, r] * run[r]
+            run[r] *= mu[n, r] + t * delta[n, r]
+
+
+@jit
+def pairs(table, first, slots, index, value, backgrounds, nodes, node_weights, weights, out):
+    """Write the Shapley interaction index of every pair, out : (n, N, N, L), above the diagonal.
+
+    It is sum_r C_r delta_ir delta_jr integral_0^1 prod_{k != i, j} (mu_kr + t delta_kr) dt.
+    """
+    n_backgrounds, n_columns, rank = backgrounds.shape
+    g, delta = np.empty((n_columns, rank)), np.empty((n_columns, rank))
+    line, right = np.empty((n_columns, rank)), np.empty((n_columns + 1, rank))
+    left, run = np.empty(rank), np.empty(rank)
+    for row in range(index.shape[0]):
+        parts(table, first, slots, index, value, row, g)
+        out[row] = 0.0
+        for b in range(n_backgrounds):
+            mu = backgrounds[b]
+            for n in range(n_columns):
+                for r in range(rank):
+                    delta[n, r] = g[n, r] - mu[n, r]
+            for k in range(nodes.shape[0]):
+                weight = node_weights[k] / n_backgrounds
+                for r in range(rank):
+                    right[n_columns, r] = weight
+                for n in range(n_columns - 1, -1, -1):
+                    for r in range(rank):
+                        line[n, r] = mu[n, r] + nodes[k] * delta[n, r]
+                        right[n, r] = right[n + 1, r] * line[n, r]
+                for l in range(weights.shape[1]):
+                    add_pairs(line, delta, right, weights[:, l], left, run, out[row], l)
+
+
+@jit
+def add_pairs(line, delta, right, weights, left, run, out, l):
+    """Add the products that leave out two columns, times what those two change, to out[i, j, l]."""
+    n_columns, rank = line.shape
+    for r in range(rank):
+        left[r] = weights[r]
+    for i in range(n_columns):
+        for r in range(rank):
+            run[r] = left[r] * delta[i, r]
+        for j in range(i + 1, n_columns):
+            total = 0.0
+            for r in range(rank):
+                total += run[r] * delta[j, r] * right[j + 1, r]
+                run[r] *= line[j, r]
+            out[i, j, l] += total
+        for r in range(rank):
+            left[r] *= line[i, r]
