@@ -13,7 +13,7 @@ SOURCE = Path(polyadic.__file__).parent
 
 # A part may import those in earlier lines, and of its own line only itself.
 LAYERS = [
-    ["kernels", "tables", "progress"],
+    ["kernels", "tables", "progress", "drafts"],
     ["columns", "maps", "losses", "rows"],
     ["local", "marginals"],
     ["formats"],
@@ -29,7 +29,7 @@ LAYERS = [
     ["fitting", "networks"],
     ["estimators"],
     ["store", "explain", "datasets"],
-    ["plots"],
+    ["plots", "page"],
     ["commands"],
     ["cli"],
 ]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from polyadic import datasets, explain, formats, inits, losses, maps, plots
     from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegressor
+    from polyadic.page import report
     from polyadic.store import ModelFileError, load
 
 __version__ = "0.1.0"
@@ -30,6 +31,7 @@ _HOMES = {
     "losses": "polyadic.losses",
     "maps": "polyadic.maps",
     "plots": "polyadic.plots",
+    "report": "polyadic.page",
 }
 __all__ = [
     "CPClassifier",
@@ -45,6 +47,7 @@ __all__ = [
     "losses",
     "maps",
     "plots",
+    "report",
 ]
 
 

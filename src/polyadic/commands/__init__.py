@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import polyadic
-from polyadic.commands import demo
+from polyadic.commands import demo, report
 
 app = typer.Typer(
     help="Tabular models that can be read exactly.",
@@ -36,3 +36,4 @@ def options(
 
 
 app.command()(demo.demo)
+app.command()(report.report)

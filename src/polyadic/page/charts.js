@@ -27,8 +27,25 @@ function tell(x, digits = 4) {
   if (size !== 0 && (size >= 1e9 || size < 1e-4))
     return x.toExponential(2).replace("e+", "e").replace("-", "−");
   const whole = Number.isInteger(x) && size < 1e9;
-  const places = whole ? {} : { maximumSignificantDigits: Math.max(digits, Math.ceil(Math.log10(size + 1))) };
+  const places = whole
+    ? {}
+    : { maximumSignificantDigits: Math.max(digits, Math.ceil(Math.log10(size + 1))) };
   return x.toLocaleString("en", { useGrouping: size >= 1e4, ...places }).replace("-", "−");
+}
+
+/* A step among others: as many decimals as the largest of them deserves. */
+function step(x, largest) {
+  const size = Math.floor(Math.log10(Math.max(largest, 1e-300)));
+  if (size > 6 || size < -4) return signed(x, 3);
+  const text = Math.abs(x).toFixed(Math.min(Math.max(2 - size, 0), 6));
+  const sign = Number(text) === 0 ? "" : x > 0 ? "+" : "−";
+  return (
+    sign +
+    Number(text).toLocaleString("en", {
+      useGrouping: largest >= 1e4,
+      minimumFractionDigits: text.split(".")[1]?.length ?? 0,
+    })
+  );
 }
 
 const signed = (x, digits = 3) => (x > 0 ? "+" : "") + tell(x, digits);
@@ -49,7 +66,8 @@ function ticks(low, high, count) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((k) => k * power >= rough * 0.999);
   const out = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) out.push(k * step);
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++)
+    out.push(k * step);
   return out.map((t) => (Math.abs(t) < step * 1e-9 ? 0 : Number(t.toPrecision(12))));
 }
 
@@ -64,7 +82,8 @@ function widen([low, high]) {
   return [low - room, high + room];
 }
 
-const extent = (values) => values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
+const extent = (values) =>
+  values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
 
 /* Value of a curve at x, held at its ends. */
 function along(grid, values, x) {
@@ -80,8 +99,7 @@ function along(grid, values, x) {
 // ---- frames -------------------------------------------------------------------------------------
 
 function canvas(width, height, label) {
-  const root = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
-  return root;
+  return draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
 }
 
 const label = (x, y, text, attributes = {}) => draw("text", { x, y, text, ...attributes });
@@ -96,10 +114,8 @@ function rules(root, y, values, left, right) {
 }
 
 function footing(root, x, values, at) {
-  values.forEach((value, k) => {
-    const anchor = k === 0 && x(value) < 60 ? "start" : k === values.length - 1 ? "end" : "middle";
-    root.append(label(x(value), at, tell(value, 4), { "text-anchor": anchor }));
-  });
+  for (const value of values)
+    root.append(label(x(value), at, tell(value, 4), { "text-anchor": "middle" }));
 }
 
 // ---- charts -------------------------------------------------------------------------------------
@@ -114,7 +130,9 @@ function effectCurve(name, effect, values, limits) {
   const y = scale(...limits, bottom, top);
   rules(root, y, ticks(...limits, 4), left, right);
   const inside = Array.from(effect.grid).filter((g) => g > low && g < high);
-  const points = [low, ...inside, high].map((g) => `${x(g).toFixed(2)},${y(along(effect.grid, values, g)).toFixed(2)}`);
+  const points = [low, ...inside, high].map(
+    (g) => `${x(g).toFixed(2)},${y(along(effect.grid, values, g)).toFixed(2)}`,
+  );
   densityStrip(root, effect, x, low, high, bottom + 8, ground);
   footing(root, x, ticks(low, high, 4), 181);
   const marker = draw("line", { class: "marker", y1: top, y2: ground });
@@ -133,17 +151,27 @@ function effectCurve(name, effect, values, limits) {
   return { root, mark };
 }
 
+/* The rows along a column: a bar for each of few values, or bins side by side. */
 function densityStrip(root, effect, x, low, high, top, ground) {
-  const { edges, density } = effect;
-  const heights = Array.from(density, (d, k) => d / Math.max(edges[k + 1] - edges[k], 1e-300));
-  const most = Math.max(...heights);
-  heights.forEach((height, k) => {
-    const [a, b] = [Math.max(edges[k], low), Math.min(edges[k + 1], high)];
-    if (!(b > a) || !(most > 0)) return;
-    const tall = (ground - top) * Math.sqrt(height / most); // square roots: rare values stay visible
-    root.append(draw("rect", { class: "density", x: x(a), width: x(b) - x(a) + 0.2, y: ground - tall, height: tall }));
+  const { edges, points, density } = effect;
+  const most = Math.max(...density, 0);
+  const thick = points ? barWidth(points.map(x)) : 0;
+  density.forEach((share, k) => {
+    const [a, b] = points
+      ? [x(points[k]) - thick / 2, x(points[k]) + thick / 2]
+      : [x(edges[k]), x(edges[k + 1])];
+    if (!(most > 0) || (points && (points[k] < low || points[k] > high))) return;
+    const tall = (ground - top) * Math.sqrt(share / most); // square roots: rare values stay visible
+    root.append(
+      draw("rect", { class: "density", x: a, width: b - a + 0.2, y: ground - tall, height: tall }),
+    );
   });
   root.append(draw("line", { class: "zero", x1: x(low), x2: x(high), y1: ground, y2: ground }));
+}
+
+function barWidth(places) {
+  const gaps = places.slice(1).map((place, k) => place - places[k]);
+  return Math.min(Math.max(0.7 * Math.min(...gaps, 30), 2), 20);
 }
 
 /* Predicted against actual: dots, means of tenths, and the line where both agree. */
@@ -152,18 +180,24 @@ function agreement({ points, bins, axes, names, title }) {
   const [left, right, top, bottom] = [58, 408, 12, 268];
   const x = scale(...axes, left, right);
   const y = scale(...axes, bottom, top);
-  const marks = ticks(...axes, 5);
+  const marks = ticks(...axes, 6);
   rules(root, y, marks, left, right);
   footing(root, x, marks, bottom + 18);
   root.append(draw("line", { class: "ideal", x1: left, y1: bottom, x2: right, y2: top }));
   const clamp = (v) => Math.min(Math.max(v, axes[0]), axes[1]);
-  for (const [f, t] of points) root.append(draw("circle", { class: "point", cx: x(clamp(f)), cy: y(clamp(t)), r: 2.4 }));
+  for (const [f, t] of points)
+    root.append(draw("circle", { class: "point", cx: x(clamp(f)), cy: y(clamp(t)), r: 2.4 }));
   const path = bins.map(([f, t]) => `${x(clamp(f))},${y(clamp(t))}`).join(" ");
   root.append(draw("polyline", { class: "curve thin", points: path }));
   for (const [f, t, count] of bins)
     root.append(
-      draw("circle", { class: "bin", cx: x(clamp(f)), cy: y(clamp(t)), r: 4.5 },
-        draw("title", { text: `${names[0]} ${tell(f)}, ${names[1]} ${tell(t)} (mean of ${tell(count)} rows)` })),
+      draw(
+        "circle",
+        { class: "bin", cx: x(clamp(f)), cy: y(clamp(t)), r: 4.5 },
+        draw("title", {
+          text: `${names[0]} ${tell(f)}, ${names[1]} ${tell(t)} (mean of ${tell(count)} rows)`,
+        }),
+      ),
     );
   root.append(label((left + right) / 2, 308, names[0], { class: "axis", "text-anchor": "middle" }));
   const side = label(14, (top + bottom) / 2, names[1], { class: "axis", "text-anchor": "middle" });
@@ -174,13 +208,19 @@ function agreement({ points, bins, axes, names, title }) {
 
 /* A heat map: two hues for the sign, opacity for the size, so that zero is the paper itself. */
 function heatMap(names, axes, value, report) {
-  const [width, height, left, top] = [340, 300, axes[1].categories ? 92 : 58, 8];
+  const [width, height, left, top] = [
+    340,
+    axes[0].categories ? 300 : 284,
+    axes[1].categories ? 92 : 58,
+    8,
+  ];
   const [right, bottom] = [width - 8, axes[0].categories ? 212 : 246];
   const root = canvas(width, height, `Interaction of ${names[0]} and ${names[1]}`);
   const counts = axes.map((axis) => (axis.categories || axis.grid).length);
   const [wide, tall] = [(right - left) / counts[0], (bottom - top) / counts[1]];
   let most = 0;
-  for (let i = 0; i < counts[0]; i++) for (let j = 0; j < counts[1]; j++) most = Math.max(most, Math.abs(value(i, j)));
+  for (let i = 0; i < counts[0]; i++)
+    for (let j = 0; j < counts[1]; j++) most = Math.max(most, Math.abs(value(i, j)));
   const say = (axis, k) => (axis.categories ? axis.categories[k] : tell(axis.grid[k]));
   for (let i = 0; i < counts[0]; i++)
     for (let j = 0; j < counts[1]; j++) {
@@ -190,26 +230,41 @@ function heatMap(names, axes, value, report) {
         "fill-opacity": most > 0 ? (Math.abs(v) / most).toFixed(3) : 0,
         x: left + i * wide,
         y: bottom - (j + 1) * tall,
-        width: wide + 0.3,
-        height: tall + 0.3,
+        width: wide,
+        height: tall,
       });
       cell.addEventListener("pointerenter", () =>
         report(`${names[0]} ${say(axes[0], i)}, ${names[1]} ${say(axes[1], j)}: ${signed(v)}`),
       );
       root.append(cell);
     }
-  root.append(draw("rect", { class: "frame", x: left, y: top, width: right - left, height: bottom - top }));
+  root.append(
+    draw("rect", { class: "frame", x: left, y: top, width: right - left, height: bottom - top }),
+  );
   heatAxis(root, axes[0], wide, (at, text) => {
-    const turned = axes[0].categories ? { transform: `rotate(-35 ${left + at} ${bottom + 14})`, "text-anchor": "end" } : { "text-anchor": "middle" };
+    const turned = axes[0].categories
+      ? { transform: `rotate(-35 ${left + at} ${bottom + 14})`, "text-anchor": "end" }
+      : { "text-anchor": "middle" };
     root.append(label(left + at, bottom + 14, text, turned));
   });
   heatAxis(root, axes[1], tall, (at, text) =>
     root.append(label(left - 6, bottom - at + 3.5, text, { "text-anchor": "end" })),
   );
-  root.append(label((left + right) / 2, axes[0].categories ? 292 : bottom + 34, shorten(names[0], 34), { class: "axis", "text-anchor": "middle" }));
+  root.append(
+    label((left + right) / 2, axes[0].categories ? 292 : bottom + 34, shorten(names[0], 34), {
+      class: "axis",
+      "text-anchor": "middle",
+    }),
+  );
   if (!axes[1].categories) {
     const middle = (top + bottom) / 2;
-    root.append(label(12, middle, shorten(names[1], 28), { class: "axis", "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` }));
+    root.append(
+      label(12, middle, shorten(names[1], 28), {
+        class: "axis",
+        "text-anchor": "middle",
+        transform: `rotate(-90 12 ${middle})`,
+      }),
+    );
   }
   return { root, most };
 }
@@ -227,10 +282,30 @@ function heatAxis(root, axis, step, place) {
 
 /* What the colours of a heat map mean. */
 function legend(most) {
-  const root = draw("svg", { viewBox: "0 0 200 10", class: "legend", "aria-hidden": "true" });
+  const root = draw("svg", {
+    viewBox: "0 0 210 10",
+    preserveAspectRatio: "none",
+    class: "legend",
+    "aria-hidden": "true",
+  });
   for (let k = -10; k <= 10; k++)
-    root.append(draw("rect", { class: k > 0 ? "up" : "down", "fill-opacity": Math.abs(k) / 10, x: (k + 10) * 9.52, width: 9.6, y: 0, height: 10 }));
-  return make("div", { class: "scale" }, make("span", { text: signed(-most) }), root, make("span", { text: signed(most) }));
+    root.append(
+      draw("rect", {
+        class: k > 0 ? "up" : "down",
+        "fill-opacity": Math.abs(k) / 10,
+        x: (k + 10) * 10,
+        width: 10,
+        y: 0,
+        height: 10,
+      }),
+    );
+  return make(
+    "div",
+    { class: "scale" },
+    make("span", { text: signed(-most) }),
+    root,
+    make("span", { text: signed(most) }),
+  );
 }
 
 /* A horizontal bar in a track, placed by shares of its width. */

@@ -43,7 +43,7 @@ const engine = (() => {
     const knots = map.knots;
     const last = knots.length - 1;
     let lower = 0;
-    for (let high = Math.max(last, 1); high - lower > 1; ) {
+    for (let high = Math.max(last, 1); high - lower > 1;) {
       const middle = (lower + high) >> 1;
       if (knots[middle] <= x) lower = middle;
       else high = middle;

@@ -24,6 +24,8 @@ _MOST_PAIRS = 200_000  # terms of order two; beyond, a page is not worth the wai
 _SHOWN_CATEGORIES = 12  # in a chart
 _GRID = 32  # points along each side of a heat map
 _STOPS = 201  # of a slider
+_FEW_VALUES = 24  # of a column, each with a bar of its own
+_DENSITY_BINS = 40
 
 
 def gather(model: Any, X: Any, y: Any, title: str | None, target: str | None) -> dict[str, Any]:
@@ -41,9 +43,10 @@ def gather(model: Any, X: Any, y: Any, title: str | None, target: str | None) ->
     target = target or _target_name(y)
     background = None if hasattr(model, "marginals_") else X
     return {
-        "title": title or f"{type(model).__name__} of {target or 'a target'}",
+        "title": title or (f"A model of {target}" if target else "A model"),
         "target": target or "target",
         "version": polyadic.__version__,
+        "summary": _summary(model),
         "facts": _facts(model, known, n_rows),
         "outputs": _outputs(model),
         "classes": _classes(model),
@@ -116,7 +119,7 @@ def _outputs(model: Any) -> list[str]:
     if model.tensor_.n_outputs == 1:
         return [""]
     names = _classes(model)
-    return names or [f"output {k}" for k in range(model.tensor_.n_outputs)]
+    return names or [f"y{k}" for k in range(model.tensor_.n_outputs)]
 
 
 def _classes(model: Any) -> list[str] | None:
@@ -132,25 +135,33 @@ def _link(model: Any) -> str:
     return names.get(type(loss), "identity")
 
 
+def _summary(model: Any) -> str:
+    """Return what the model is, in a sentence."""
+    rank, n_members = model.tensor_.rank, len(model.history_)
+    merged = ""
+    if n_members > 1 and rank % n_members == 0:
+        merged = f", merged from {n_members} members of rank {rank // n_members}"
+    additive = " and an additive part" if model.tensor_.additive is not None else ""
+    return (
+        f"A {type(model).__name__}: a sum of {rank:,} products of one function a column{merged}"
+        f"{additive}. The whole model is in this page."
+    )
+
+
 def _facts(model: Any, known: list[marginals.Marginal], n_rows: int) -> list[list[str]]:
-    """Return what the model is, in words."""
-    cores, n_members = model.tensor_, len(model.history_)
-    terms = f"{cores.rank:,} products of one function a column"
-    if n_members > 1 and cores.rank % n_members == 0:
-        terms += f", merged from {n_members} members of rank {cores.rank // n_members}"
+    """Return names and texts of what there is to know of the model."""
+    cores = model.tensor_
     kinds = Counter(column.kind for column in model.columns_.columns)
     maps = Counter(map_name(own) for own in model.maps_)
     numbers = sum(a.size for a in [*cores.factors, *(cores.additive or []), cores.weights])
-    loss = type(model._loss()).__name__
     classifier = isinstance(model, Classification)
-    task = f"Classification, {len(model.classes_)} classes" if classifier else "Regression"
+    task = f"{len(model.classes_)} classes" if classifier else "Regression"
     return [
-        ["Task", f"{task}, {_spaced(loss)} loss"],
-        ["Model", f"{type(model).__name__}: a sum of {terms}"],
+        ["Task", f"{task}, {_spaced(type(model._loss()).__name__)} loss"],
         ["Columns", ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))],
-        ["Maps", ", ".join(f"{name} × {count:,}" for name, count in sorted(maps.items()))],
+        ["Maps", ", ".join(f"{count:,} {name}" for name, count in sorted(maps.items()))],
         ["Parameters", f"{numbers:,}"],
-        ["Training rows", f"{known[0].weight:,.6g}".replace("e+", "e")],
+        ["Training rows", f"{known[0].weight:,.12g}"],
         ["Rows on this page", f"{n_rows:,}"],
         ["Settings", _settings(model)],
     ]
@@ -162,7 +173,7 @@ def _spaced(name: str) -> str:
     >>> _spaced("SquaredError")
     'squared error'
     """
-    return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip().removesuffix(" loss")
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
 
 
 def _settings(model: Any) -> str:
@@ -170,9 +181,7 @@ def _settings(model: Any) -> str:
     usual = {k: p.default for k, p in inspect.signature(type(model)).parameters.items()}
     quiet = {"verbose", "n_jobs"}
     given = model.get_params(deep=False).items()
-    changed = [
-        f"{k}={v!r}" for k, v in given if k not in quiet and repr(v) != repr(usual.get(k))
-    ]
+    changed = [f"{k}={v!r}" for k, v in given if k not in quiet and repr(v) != repr(usual.get(k))]
     return ", ".join(changed) or "defaults"
 
 
@@ -208,7 +217,7 @@ def _rows(
     actual: np.ndarray | None,
 ) -> dict[str, Any]:
     """Return the rows to pick from: their numbers, values and targets."""
-    values = []
+    values: list[list[Any]] = []
     for x, codes in zip(coded, kept):
         own = x[picked]
         if codes is not None:
@@ -255,26 +264,42 @@ def _effect(
     n: int,
 ) -> dict[str, Any]:
     """Return the main effect of a column, on its grid or on its most frequent categories."""
-    values, density = np.asarray(found.values[n]), np.asarray(found.density[n])
+    grid, values = found.grid[n], found.values[n]
     if kept is not None:
         top = np.argsort(-own.shares, kind="stable")[:_SHOWN_CATEGORIES]
-        labels = [str(found.grid[n][k]) for k in top]
+        labels = [str(grid[k]) for k in top]
         return {
             "column": n,
             "categories": labels,
             "places": np.searchsorted(kept, top).tolist(),
             "values": encode_array(values[top], "<f4"),
-            "density": density[top].tolist(),
-            "total": len(found.grid[n]),
+            "density": own.shares[top].tolist(),
+            "total": len(grid),
         }
+    if len(grid) == 0:  # no number was ever known
+        grid, values = np.zeros(1), found.missing[n][None]
     return {
         "column": n,
-        "grid": encode_array(found.grid[n]),
+        "grid": encode_array(grid),
         "values": encode_array(values, "<f4"),
-        "edges": encode_array(found.edges[n]),
-        "density": density.tolist(),
         "ends": _range(own),
+        **_density(own),
     }
+
+
+def _density(own: marginals.Marginal) -> dict[str, list[float]]:
+    """Return the share of the known rows at few values, or between edges in the range of a chart.
+
+    Between two quantiles 1 % of the rows are taken to lie evenly.
+    """
+    values, counts = np.unique(own.quantiles, return_counts=True)
+    if len(values) <= _FEW_VALUES:
+        return {"points": values.tolist(), "density": (counts / max(counts.sum(), 1)).tolist()}
+    low, high = _range(own)
+    edges = np.linspace(low, high, _DENSITY_BINS + 1)
+    reached = (np.cumsum(counts) - 1) / (counts.sum() - 1)
+    shares = np.diff(np.interp(edges, values, reached))
+    return {"edges": edges.tolist(), "density": shares.tolist()}
 
 
 def _range(own: marginals.Marginal) -> list[float]:

@@ -44,7 +44,8 @@ function openState(data, model) {
       state.shapley = engine.shapley(model, state.output);
       call("move");
     },
-    changed: () => data.columns.map((_, n) => n).filter((n) => !same(state.values[n], cell(state.row, n))),
+    changed: () =>
+      data.columns.map((_, n) => n).filter((n) => !same(state.values[n], cell(state.row, n))),
     valueText: (n) => said(data.columns[n], state.values[n]),
     cellText: (k, n) => said(data.columns[n], cell(k, n)),
     predictedText(k) {
@@ -67,7 +68,8 @@ function said(column, x) {
 /* What the raw prediction is called: the thing that Shapley values add up to. */
 function scaleName(data, l) {
   if (data.link === "logistic") return `the log-odds of ${data.classes[1]}`;
-  if (data.link === "labels") return `the label score of ${data.classes[data.classes.length === 2 ? 1 : l]}`;
+  if (data.link === "labels")
+    return `the label score of ${data.classes[data.classes.length === 2 ? 1 : l]}`;
   if (data.link === "softmax") return `the raw score of ${data.classes[l]}`;
   const name = data.outputs.length > 1 ? data.outputs[l] : data.target;
   return data.link === "exp" ? `the logarithm of ${name}` : `the predicted ${name}`;
@@ -105,14 +107,27 @@ function start() {
   state.load(state.row);
   const header = document.getElementById("top");
   header.append(
-    make("p", { class: "brand", text: "polyadic report" }), make("h1", { text: data.title }), overview(data));
+    make("p", { class: "brand", text: "polyadic report" }),
+    make("h1", { text: data.title }),
+    overview(data),
+  );
   header.after(navigation(data, state, parts));
   document.getElementById("main").replaceChildren(...parts.map(([, , build]) => build()));
   document.getElementById("whatif").append(rows);
-  document.getElementById("foot").append(make("p", {
-    text: `Made by polyadic ${data.version}. Everything on this page is computed from the model inside it, in closed form; averages take the columns as independent, with the marginals of the training rows. Nothing is loaded or sent.`,
-  }));
+  document.getElementById("foot").append(
+    make("p", {
+      text: `Made by polyadic ${data.version}. Everything on this page is computed from the model inside it, in closed form; averages take the columns as independent, with the marginals of the training rows. Nothing is loaded or sent.`,
+    }),
+  );
   state.pick(state.row);
+  showPicked();
+}
+
+/* The row that the page starts from is halfway down its table. */
+function showPicked() {
+  const picked = document.querySelector("tr.picked");
+  const box = picked.closest(".scroll");
+  box.scrollTop = picked.offsetTop - box.clientHeight / 2;
 }
 
 start();

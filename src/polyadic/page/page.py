@@ -14,11 +14,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import os
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic.drafts import check_place, write_whole
@@ -98,7 +100,8 @@ def render(content: dict[str, Any]) -> bytes:
     """Return the page of these data."""
     script = "\n".join(_source(name) for name in _SCRIPTS)
     style = _source("page.css")
-    data = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    plain = _plain(content)
+    data = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     parts = {
         "policy": f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
         "base-uri 'none'; form-action 'none'",
@@ -113,6 +116,15 @@ def render(content: dict[str, Any]) -> bytes:
         page = after
     # A lone surrogate, which JSON allows and UTF-8 does not, is shown as a question mark.
     return ("".join(parts.values()) + page).encode("utf-8", errors="replace")
+
+
+def _plain(value: Any) -> Any:
+    """Return JSON values without infinities and NaN, which JSON does not know: null for those."""
+    if isinstance(value, dict):
+        return {key: _plain(own) for key, own in value.items()}
+    if isinstance(value, list):
+        return [_plain(own) for own in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _source(name: str) -> str:
@@ -132,3 +144,10 @@ def _check_model(model: Any) -> None:
             "Other formats are not a sum of products, which is what the page computes with."
         )
     check_is_fitted(model, "tensor_")
+    cores = model.tensor_
+    arrays = [*cores.factors, *(cores.additive or []), cores.weights, cores.intercept]
+    if not all(np.all(np.isfinite(array)) for array in arrays):
+        raise ValueError(
+            "The model predicts no numbers: its cores are not finite. Training has diverged; fit "
+            "again with a lower learning_rate."
+        )

@@ -1,36 +1,62 @@
 /* The sections that are read off the model: what it is, how good it is, what it has learnt. */
 
 function section(id, title, lead, ...children) {
-  return make("section", { id, "aria-labelledby": `${id}-title` },
+  return make(
+    "section",
+    { id, "aria-labelledby": `${id}-title` },
     make("h2", { id: `${id}-title`, text: title }),
     lead ? make("p", { class: "lead", text: lead }) : null,
-    ...children);
+    ...children,
+  );
 }
 
 function tableOf(caption, heads, rows) {
   const head = make("tr", {}, ...heads.map((text) => make("th", { scope: "col", text })));
-  return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    make("table", {}, make("caption", { class: "unseen", text: caption }), make("thead", {}, head), make("tbody", {}, ...rows)));
+  return make(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    make(
+      "table",
+      {},
+      make("caption", { class: "unseen", text: caption }),
+      make("thead", {}, head),
+      make("tbody", {}, ...rows),
+    ),
+  );
 }
 
 // ---- overview -----------------------------------------------------------------------------------
 
 function overview(data) {
-  const pairs = data.facts.map(([name, text]) => make("div", {}, make("dt", { text: name }), make("dd", { text })));
-  return make("dl", { class: "facts" }, ...pairs);
+  const pairs = data.facts.map(([name, text]) =>
+    make("div", {}, make("dt", { text: name }), make("dd", { text })),
+  );
+  return make(
+    "div",
+    {},
+    make("p", { class: "lead", text: data.summary }),
+    make("dl", { class: "facts" }, ...pairs),
+  );
 }
 
 // ---- accuracy -----------------------------------------------------------------------------------
 
 function measureCards(measures) {
   const cards = measures.map(([name, value]) =>
-    make("div", { class: "card" }, make("span", { class: "figure", text: tell(value) }), make("span", { class: "what", text: name })));
+    make(
+      "div",
+      { class: "card" },
+      make("span", { class: "figure", text: tell(value) }),
+      make("span", { class: "what", text: name }),
+    ),
+  );
   return make("div", { class: "cards" }, ...cards);
 }
 
 function accuracy(data) {
   const lead = `Measured on the ${tell(data.n_rows)} rows that were passed for this page. Only if the model was not trained on them does this say how it does on new rows.`;
-  if (data.quality.classification) return section("accuracy", "How good it is", lead, classAccuracy(data));
+  if (data.quality.classification)
+    return section("accuracy", "How good it is", lead, classAccuracy(data));
   const many = data.quality.regression.length > 1;
   const parts = data.quality.regression.map((own) => regressionAccuracy(own, many));
   return section("accuracy", "How good it is", lead, ...parts);
@@ -39,13 +65,30 @@ function accuracy(data) {
 function regressionAccuracy(own, many) {
   const all = own.points.flat().concat(own.bins.flatMap(([f, t]) => [f, t]));
   const sorted = [...all].sort((a, b) => a - b);
-  const axes = widen([sorted[Math.floor(0.002 * sorted.length)], sorted[Math.ceil(0.998 * sorted.length) - 1]]);
-  const chart = agreement({ points: own.points, bins: own.bins, axes, names: ["predicted", "actual"], title: "Predicted against actual values" });
-  return make("div", {},
-    many ? make("h3", { text: own.name }) : null,
-    measureCards(own.measures),
-    make("figure", { class: "wide" }, chart,
-      make("figcaption", { text: `Dots: ${tell(own.points.length)} of the rows. Line: means of tenths of the rows, by their prediction; on the dashed line predictions are right on average.` })));
+  const axes = widen([
+    sorted[Math.floor(0.002 * sorted.length)],
+    sorted[Math.ceil(0.998 * sorted.length) - 1],
+  ]);
+  const chart = agreement({
+    points: own.points,
+    bins: own.bins,
+    axes,
+    names: ["predicted", "actual"],
+    title: "Predicted against actual values",
+  });
+  return make(
+    "div",
+    { class: "measured" },
+    make("div", {}, many ? make("h3", { text: own.name }) : null, measureCards(own.measures)),
+    make(
+      "figure",
+      { class: "wide" },
+      chart,
+      make("figcaption", {
+        text: `Dots: ${tell(own.points.length)} of the rows. Line: means of tenths of the rows, by their prediction; on the dashed line predictions are right on average.`,
+      }),
+    ),
+  );
 }
 
 function classAccuracy(data) {
@@ -55,9 +98,19 @@ function classAccuracy(data) {
     ? [`predicted probability of ${shorten(data.classes[1], 24)}`, "share of the rows"]
     : ["probability of the predicted class", "share that is right"];
   const chart = agreement({ points: [], bins, axes: [0, 1], names, title: "Reliability diagram" });
-  return make("div", {}, measureCards(measures),
-    make("figure", { class: "wide" }, chart,
-      make("figcaption", { text: "Each dot is a tenth of the rows, by their predicted probability. On the dashed line a probability of 70 % comes true in 70 of 100 cases." })));
+  return make(
+    "div",
+    { class: "measured" },
+    measureCards(measures),
+    make(
+      "figure",
+      { class: "wide" },
+      chart,
+      make("figcaption", {
+        text: "Each dot is a tenth of the rows, by their predicted probability. On the dashed line a probability of 70 % comes true in 70 of 100 cases.",
+      }),
+    ),
+  );
 }
 
 // ---- importance ---------------------------------------------------------------------------------
@@ -71,15 +124,26 @@ function importance(data) {
     placeBar(whole, 0, total[n] / most);
     placeBar(alone, 0, Math.min(first[n], total[n]) / most);
     const name = data.columns[n].name;
-    list.append(make("li", {},
-      make("span", { class: "name", text: name, title: name }),
-      make("span", { class: "track" }, whole, alone),
-      make("span", { class: "number", text: percent(total[n]) })));
+    list.append(
+      make(
+        "li",
+        {},
+        make("span", { class: "name", text: name, title: name }),
+        make("span", { class: "track" }, whole, alone),
+        make("span", { class: "number", text: percent(total[n]) }),
+      ),
+    );
   }
-  const more = strongest.length > 40 ? ` The strongest 40 of ${strongest.length} columns are shown.` : "";
-  return section("importance", "What matters",
-    `Sobol shares: how much of the variance of the raw prediction goes with a column. Dark: by the column alone; pale: together with others too. Shares with others are counted in each column.${more}`,
-    list, make("h3", { text: "One column, two, or more at a time" }), orderBar(orders));
+  const more =
+    strongest.length > 40 ? ` The strongest 40 of ${strongest.length} columns are shown.` : "";
+  return section(
+    "importance",
+    "What matters",
+    `Sobol shares: how much of the variance of the raw prediction goes with a column. Strong colour: by the column alone; faint: together with others, counted for each of them.${more}`,
+    list,
+    make("h3", { text: "One column, two, or more at a time" }),
+    orderBar(orders),
+  );
 }
 
 function orderBar(orders) {
@@ -94,40 +158,72 @@ function orderBar(orders) {
     const piece = make("span", { class: `piece order${k}` });
     piece.style.width = `${(100 * share) / sum}%`;
     bar.append(piece);
-    words.append(make("li", {}, make("span", { class: `swatch order${k}`, "aria-hidden": "true" }), make("span", { text: `${names[k]} ${percent(share)}` })));
+    words.append(
+      make(
+        "li",
+        {},
+        make("span", { class: `swatch order${k}`, "aria-hidden": "true" }),
+        make("span", { text: `${names[k]} ${percent(share)}` }),
+      ),
+    );
   });
   return make("div", {}, bar, words);
 }
 
 // ---- effects ------------------------------------------------------------------------------------
 
-const output = (values, count, l) => Array.from({ length: values.length / count }, (_, k) => values[k * count + l]);
+const output = (values, count, l) =>
+  Array.from({ length: values.length / count }, (_, k) => values[k * count + l]);
 
 function effects(data, state) {
   const grid = make("div", { class: "charts" });
   const L = data.outputs.length;
+  let marks = [];
+  const curves = () => data.effects.map((effect) => output(effect.values, L, state.output));
+  const limitsOf = (values, k) => extent([0, ...inRange(data.effects[k], values)]);
+  const shared = make("input", { type: "checkbox", id: "shared" });
+  shared.checked = comparable(curves().map(limitsOf));
   const paint = () => {
-    const curves = data.effects.map((effect) => output(effect.values, L, state.output));
-    const limits = widen(extent([0, ...curves.flatMap((values, k) => inRange(data.effects[k], values))]));
-    const marks = data.effects.map((effect, k) => {
+    const all = curves();
+    const ranges = all.map(limitsOf);
+    const whole = widen(extent(ranges.flat()));
+    marks = data.effects.map((effect, k) => {
       const name = data.columns[effect.column].name;
-      const chart = effect.categories ? effectBars(effect, curves[k], limits) : effectCurve(name, effect, curves[k], limits);
+      const limits = shared.checked ? whole : widen(ranges[k]);
+      const chart = effect.categories
+        ? effectBars(effect, all[k], limits)
+        : effectCurve(name, effect, all[k], limits);
       grid.append(make("figure", {}, make("h3", { text: name, title: name }), chart.root));
       return () => chart.mark(state.values[effect.column]);
     });
-    state.marks = () => marks.forEach((mark) => mark());
-    state.marks();
+    marks.forEach((mark) => mark());
   };
-  state.onOutput(() => {
+  const repaint = () => {
     grid.replaceChildren();
     paint();
-  });
-  state.onMove(() => state.marks());
+  };
+  shared.addEventListener("change", repaint);
+  state.onOutput(repaint);
+  state.onMove(() => marks.forEach((mark) => mark()));
   paint();
-  const more = data.columns.length > data.effects.length ? ` The strongest ${data.effects.length} of ${data.columns.length} columns are shown.` : "";
-  return section("effects", "What each column does by itself",
-    `The main effect on ${state.scaleName()}, zero on average, on one scale for all columns; numbers from the 1st to the 99th percentile of the training rows, whose density is below. The mark is the row of the what-if panel.${more}`,
-    grid);
+  const more =
+    data.columns.length > data.effects.length
+      ? ` The strongest ${data.effects.length} of ${data.columns.length} columns are shown.`
+      : "";
+  const lead = `The main effect on ${L > 1 ? "the raw score of the explained output" : state.scaleName()}, zero on average; numbers from the 1st to the 99th percentile of the training rows, whose density is below. The mark is the row of the what-if panel.${more}`;
+  return section(
+    "effects",
+    "What each column does by itself",
+    lead,
+    make("label", { class: "choice" }, shared, make("span", { text: "One scale for all columns" })),
+    grid,
+  );
+}
+
+/* Whether curves can be read on one scale: not where one of them dwarfs most others. */
+function comparable(ranges) {
+  const widths = ranges.map(([low, high]) => high - low).sort((a, b) => a - b);
+  return widths[widths.length - 1] < 12 * widths[Math.floor(widths.length / 2)];
 }
 
 /* What of a curve can be seen between the ends of its chart. */
@@ -141,21 +237,37 @@ function inRange(effect, values) {
 function effectBars(effect, values, limits) {
   const list = make("ul", { class: "bars effect" });
   const zero = scale(...limits, 0, 1)(0);
+  const largest = Math.max(...values.map(Math.abs));
   const items = effect.categories.map((name, k) => {
     const bar = make("span", { class: `bar ${values[k] > 0 ? "rise" : "fall"}` });
     placeBar(bar, zero, scale(...limits, 0, 1)(values[k]));
-    const density = make("span", { class: "share", title: `${percent(effect.density[k])} of the training rows` });
+    const density = make("span", {
+      class: "share",
+      title: `${percent(effect.density[k])} of the training rows`,
+    });
     const thick = make("span", { class: "grain" });
     thick.style.width = `${100 * effect.density[k]}%`;
     density.append(thick);
-    const item = make("li", {}, make("span", { class: "name", text: name, title: name }),
-      make("span", { class: "track" }, bar), make("span", { class: "number", text: signed(values[k], 2) }), density);
+    const item = make(
+      "li",
+      {},
+      make("span", { class: "name", text: name, title: name }),
+      make("span", { class: "track" }, bar),
+      make("span", { class: "number", text: step(values[k], largest) }),
+      density,
+    );
     list.append(item);
     return item;
   });
   const more = effect.total - effect.categories.length;
-  const root = make("div", {}, list, more > 0 ? make("p", { class: "note", text: `and ${tell(more)} rarer categories` }) : null);
-  const mark = (code) => items.forEach((item, k) => item.classList.toggle("current", effect.places[k] === code));
+  const root = make(
+    "div",
+    {},
+    list,
+    more > 0 ? make("p", { class: "note", text: `and ${tell(more)} rarer categories` }) : null,
+  );
+  const mark = (code) =>
+    items.forEach((item, k) => item.classList.toggle("current", effect.places[k] === code));
   return { root, mark };
 }
 
@@ -164,15 +276,19 @@ function effectBars(effect, values, limits) {
 function interactions(data, state) {
   const grid = make("div", { class: "charts maps" });
   const L = data.outputs.length;
-  const paint = () => data.pairs.forEach((pair) => grid.append(pairFigure(data, pair, L, state.output)));
+  const paint = () =>
+    data.pairs.forEach((pair) => grid.append(pairFigure(data, pair, L, state.output)));
   state.onOutput(() => {
     grid.replaceChildren();
     paint();
   });
   paint();
-  return section("interactions", "What two columns do together",
+  return section(
+    "interactions",
+    "What two columns do together",
     "The strongest interactions of two columns: what is left of their joint effect once the effect of each by itself is taken out. The share is that of the variance of the raw prediction.",
-    grid);
+    grid,
+  );
 }
 
 function pairFigure(data, pair, L, l) {
@@ -186,31 +302,64 @@ function pairFigure(data, pair, L, l) {
   };
   const names = order.map((k) => data.columns[pair.columns[k]].name);
   const hint = make("p", { class: "note readout", text: "\u00a0" });
-  const chart = heatMap(names, order.map((k) => pair.axes[k]), value, (text) => (hint.textContent = text));
+  const chart = heatMap(
+    names,
+    order.map((k) => pair.axes[k]),
+    value,
+    (text) => (hint.textContent = text),
+  );
   const title = `${names[0]} × ${names[1]}`;
-  return make("figure", {},
-    make("h3", {}, make("span", { text: title, title }), make("small", { text: percent(pair.share) })),
-    chart.root, legend(chart.most), hint);
+  return make(
+    "figure",
+    {},
+    make(
+      "h3",
+      {},
+      make("span", { text: title, title }),
+      make("small", { text: percent(pair.share) }),
+    ),
+    chart.root,
+    legend(chart.most),
+    hint,
+  );
 }
 
 // ---- the table's columns ------------------------------------------------------------------------
 
 function columnTable(data) {
   const rows = data.columns.map((column, n) => {
-    const spread = column.kind === "numeric"
-      ? column.middle.map((m) => tell(m)).join("  ·  ")
-      : topCategories(column);
-    return make("tr", {}, make("th", { scope: "row", text: column.name }), make("td", { text: column.kind }),
-      make("td", { text: column.map }), make("td", { class: "end", text: column.missing > 0 ? percent(column.missing) : "none" }), make("td", { text: spread }),
-      make("td", { class: "end", text: percent(data.importance.total[n]) }));
+    const spread =
+      column.kind === "numeric"
+        ? column.middle.map((m) => tell(m)).join("  ·  ")
+        : topCategories(column);
+    return make(
+      "tr",
+      {},
+      make("th", { scope: "row", text: column.name }),
+      make("td", { text: column.kind }),
+      make("td", { text: column.map }),
+      make("td", { class: "end", text: column.missing > 0 ? percent(column.missing) : "none" }),
+      make("td", { text: spread }),
+      make("td", { class: "end", text: percent(data.importance.total[n]) }),
+    );
   });
-  return section("columns", "The columns", "As they were in the training rows.",
-    tableOf("Columns of the table", ["column", "kind", "map", "missing", "5 % · median · 95 %, or most frequent", "total share"], rows));
+  return section(
+    "columns",
+    "The columns",
+    "As they were in the training rows.",
+    tableOf(
+      "Columns of the table",
+      ["column", "kind", "map", "missing", "5 % · median · 95 %, or most frequent", "total share"],
+      rows,
+    ),
+  );
 }
 
 function topCategories(column) {
   const order = column.shares.map((_, k) => k).sort((a, b) => column.shares[b] - column.shares[a]);
-  const some = order.slice(0, 3).map((k) => `${shorten(column.categories[k], 24)} ${percent(column.shares[k])}`);
+  const some = order
+    .slice(0, 3)
+    .map((k) => `${shorten(column.categories[k], 24)} ${percent(column.shares[k])}`);
   const more = column.total - some.length;
   return some.join(", ") + (more > 0 ? `, and ${tell(more)} more` : "");
 }

@@ -4,81 +4,97 @@ const MOST_BARS = 12;
 const FILTER_FROM = 13; // columns from which on there is a box to find one
 
 function whatif(data, state) {
-  const controls = make("div", { class: "controls", role: "group", "aria-label": "Values of the columns" });
+  const controls = make("div", {
+    class: "controls",
+    role: "group",
+    "aria-label": "Values of the columns",
+  });
   const holders = new Map();
   for (const n of data.importance.strongest) {
-    const control = data.columns[n].kind === "numeric" ? numberControl(data.columns[n], n, state) : categoryControl(data.columns[n], n, state);
+    const control =
+      data.columns[n].kind === "numeric"
+        ? numberControl(data.columns[n], n, state)
+        : categoryControl(data.columns[n], n, state);
     holders.set(n, control);
     controls.append(control.root);
   }
   state.onRow(() => holders.forEach((control, n) => control.show(state.values[n])));
   const result = make("div", { class: "result" }, now(data, state), reasons(data, state));
-  const left = make("div", { class: "left" },
-    make("div", { class: "tools" }, origin(data, state), data.columns.length >= FILTER_FROM ? finder(data, holders) : null), controls);
-  return section("whatif", "What if",
-    "Move a column and see the prediction change, with exact Shapley values, computed here in your browser. Each step of a slider passes as many training rows; any number can be typed beside it.",
-    make("div", { class: "whatif" }, left, result));
+  const left = make(
+    "div",
+    { class: "left" },
+    make(
+      "div",
+      { class: "tools" },
+      origin(data, state),
+      data.columns.length >= FILTER_FROM ? finder(data, holders) : null,
+    ),
+    controls,
+  );
+  return section(
+    "whatif",
+    "What if",
+    "Move a column and see the prediction change, with exact Shapley values, computed here in your browser. Sliders take even steps through the training rows, not through the range; any number can be typed beside them.",
+    make("div", { class: "whatif" }, left, result),
+  );
 }
 
 // ---- controls -----------------------------------------------------------------------------------
 
 function nearest(stops, x) {
   let best = 0;
-  for (let k = 1; k < stops.length; k++) if (Math.abs(stops[k] - x) < Math.abs(stops[best] - x)) best = k;
+  for (let k = 1; k < stops.length; k++)
+    if (Math.abs(stops[k] - x) < Math.abs(stops[best] - x)) best = k;
   return best;
+}
+
+/* A number for its box: no digits that only rounding has put there. */
+function brief(x) {
+  const whole = Math.ceil(Math.log10(Math.abs(x) + 1));
+  return String(Number(x.toPrecision(Math.min(Math.max(6, whole + 2), 17))));
 }
 
 function numberControl(column, n, state) {
   const { stops } = column;
   const id = `column-${n}`;
-  const slider = make("input", { type: "range", id: `${id}-slider`, min: 0, max: stops.length - 1, step: 1, "aria-label": `${column.name}, slider`, disabled: stops.length < 2 });
-  const box = make("input", { type: "number", id, step: "any", "aria-label": column.name });
+  const slider = make("input", {
+    type: "range",
+    id: `${id}-slider`,
+    min: 0,
+    max: stops.length - 1,
+    step: 1,
+    "aria-label": `${column.name}, slider`,
+    disabled: stops.length < 2,
+  });
+  const box = make("input", { type: "number", id, step: "any" });
   const missing = make("input", { type: "checkbox", id: `${id}-missing` });
-  let known = stops[Math.floor(stops.length / 2)];
-  const point = (x) => {
-    slider.value = nearest(stops, x);
-    slider.setAttribute("aria-valuetext", tell(x));
-  };
-  const show = (x) => {
-    missing.checked = Number.isNaN(x);
-    root.classList.toggle("absent", missing.checked);
-    if (missing.checked) {
-      box.value = "";
-      slider.setAttribute("aria-valuetext", "missing");
-      return;
-    }
-    known = x;
-    box.value = String(x);
-    point(x);
-  };
-  slider.addEventListener("input", () => {
-    const x = stops[Number(slider.value)];
-    known = x;
-    missing.checked = false;
-    root.classList.remove("absent");
-    box.value = String(Number(x.toPrecision(12)));
-    slider.setAttribute("aria-valuetext", tell(x));
-    state.set(n, x);
-  });
-  box.addEventListener("input", () => {
-    const x = box.valueAsNumber;
-    missing.checked = Number.isNaN(x);
-    root.classList.toggle("absent", missing.checked);
-    if (!missing.checked) {
-      known = x;
-      point(x);
-    }
-    state.set(n, x);
-  });
-  missing.addEventListener("change", () => {
-    const x = missing.checked ? NaN : known;
-    show(x);
-    state.set(n, x);
-  });
-  const root = make("div", { class: "control", "data-column": n },
+  const root = make(
+    "div",
+    { class: "control", "data-column": n },
     make("label", { class: "name", for: id, text: column.name, title: column.name }),
-    slider, box,
-    make("label", { class: "missing" }, missing, make("span", { text: "missing" })));
+    slider,
+    box,
+    make("label", { class: "missing" }, missing, make("span", { text: "missing" })),
+  );
+  let known = stops[Math.floor(stops.length / 2)];
+  /* Show a value everywhere but in the part that the hand is on. */
+  const show = (x, hand) => {
+    const absent = Number.isNaN(x);
+    if (!absent) known = x;
+    missing.checked = absent;
+    root.classList.toggle("absent", absent);
+    root.dataset.value = x;
+    if (hand !== box) box.value = absent ? "" : brief(x);
+    if (hand !== slider && !absent) slider.value = nearest(stops, x);
+    slider.setAttribute("aria-valuetext", absent ? "missing" : tell(x));
+  };
+  const move = (x, hand) => {
+    show(x, hand);
+    state.set(n, x);
+  };
+  slider.addEventListener("input", () => move(stops[Number(slider.value)], slider));
+  box.addEventListener("input", () => move(box.valueAsNumber, box));
+  missing.addEventListener("change", () => move(missing.checked ? NaN : known, missing));
   return { root, show };
 }
 
@@ -89,17 +105,33 @@ function categoryControl(column, n, state) {
   column.categories.forEach((name, k) => choice.append(make("option", { value: k, text: name })));
   choice.addEventListener("change", () => state.set(n, Number(choice.value)));
   const hidden = column.total - column.categories.length;
-  const root = make("div", { class: "control", "data-column": n },
-    make("label", { class: "name", for: id, text: column.name, title: column.name }), choice,
-    hidden > 0 ? make("p", { class: "note", text: `The ${tell(column.categories.length)} most frequent of ${tell(column.total)} categories; the model knows the others, this page does not.` }) : null);
+  const root = make(
+    "div",
+    { class: "control", "data-column": n },
+    make("label", { class: "name", for: id, text: column.name, title: column.name }),
+    choice,
+    hidden > 0
+      ? make("p", {
+          class: "note",
+          text: `The ${tell(column.categories.length)} most frequent of ${tell(column.total)} categories; the model knows the others, this page does not.`,
+        })
+      : null,
+  );
   return { root, show: (code) => (choice.value = code) };
 }
 
 function finder(data, holders) {
-  const box = make("input", { type: "search", id: "find", placeholder: "Find a column", "aria-label": "Find a column" });
+  const box = make("input", {
+    type: "search",
+    id: "find",
+    placeholder: "Find a column",
+    "aria-label": "Find a column",
+  });
   box.addEventListener("input", () => {
     const wanted = box.value.toLowerCase();
-    holders.forEach(({ root }, n) => (root.hidden = !data.columns[n].name.toLowerCase().includes(wanted)));
+    holders.forEach(
+      ({ root }, n) => (root.hidden = !data.columns[n].name.toLowerCase().includes(wanted)),
+    );
   });
   return box;
 }
@@ -111,7 +143,10 @@ function origin(data, state) {
   back.addEventListener("click", () => state.pick(state.row));
   const tellOrigin = () => {
     const changed = state.changed();
-    const names = changed.slice(0, 3).map((n) => shorten(data.columns[n].name, 24)).join(", ");
+    const names = changed
+      .slice(0, 3)
+      .map((n) => shorten(data.columns[n].name, 24))
+      .join(", ");
     const more = changed.length > 3 ? ` and ${changed.length - 3} more` : "";
     text.textContent = `Row ${tell(data.rows.numbers[state.row])}${changed.length ? `, with another ${names}${more}` : ""}`;
     back.hidden = changed.length === 0;
@@ -138,7 +173,8 @@ function now(data, state) {
       what.textContent = `${data.target}, with a probability of ${percent(predicted[best])}`;
     } else {
       figure.textContent = tell(predicted[state.output]);
-      what.textContent = data.outputs.length > 1 ? data.outputs[state.output] : `predicted ${data.target}`;
+      what.textContent =
+        data.outputs.length > 1 ? data.outputs[state.output] : `predicted ${data.target}`;
     }
     const [low, high] = data.classes ? [0, 1] : extent([0, ...predicted]);
     rows.forEach((row, k) => {
@@ -152,7 +188,15 @@ function now(data, state) {
 function shareRow(list, name) {
   const bar = make("span", { class: "bar" });
   const number = make("span", { class: "number" });
-  list.append(make("li", {}, make("span", { class: "name", text: name, title: name }), make("span", { class: "track" }, bar), number));
+  list.append(
+    make(
+      "li",
+      {},
+      make("span", { class: "name", text: name, title: name }),
+      make("span", { class: "track" }, bar),
+      number,
+    ),
+  );
   return { bar, number };
 }
 
@@ -161,40 +205,54 @@ function shareRow(list, name) {
 /* A waterfall: from the average, column by column, the largest step first, to the prediction. */
 function reasons(data, state) {
   const list = make("ol", { class: "bars waterfall", id: "shapley" });
-  const start = reasonRow("average prediction");
+  const start = reasonRow("average");
   const end = reasonRow("this row");
-  start.root.classList.add("end");
-  end.root.classList.add("end");
+  start.root.classList.add("edge");
+  end.root.classList.add("edge");
   const N = data.columns.length;
   const shown = Math.min(N, N > MOST_BARS + 1 ? MOST_BARS : N);
   const rows = Array.from({ length: shown }, () => reasonRow(""));
   const others = N > shown ? reasonRow(`other ${N - shown} columns`) : null;
-  list.append(start.root, ...rows.map((row) => row.root), ...(others ? [others.root] : []), end.root);
+  list.append(
+    start.root,
+    ...rows.map((row) => row.root),
+    ...(others ? [others.root] : []),
+    end.root,
+  );
   const caption = make("p", { class: "note", id: "sum" });
+  const title = make("h3");
   state.onMove(() => {
     const { shapley } = state;
-    const order = Array.from(shapley, (_, n) => n).sort((a, b) => Math.abs(shapley[b]) - Math.abs(shapley[a]));
+    const order = Array.from(shapley, (_, n) => n).sort(
+      (a, b) => Math.abs(shapley[b]) - Math.abs(shapley[a]),
+    );
     const base = state.base[state.output];
     const raw = state.raw[state.output];
     const steps = order.slice(0, shown).map((n) => shapley[n]);
     if (others) steps.push(order.slice(shown).reduce((sum, n) => sum + shapley[n], 0));
     const path = [base];
-    for (const step of steps) path.push(path[path.length - 1] + step);
+    for (const change of steps) path.push(path[path.length - 1] + change);
+    const largest = Math.max(...steps.map(Math.abs), 1e-300);
     const place = scale(...widen(extent(path)), 0, 1);
     list.dataset.base = base;
     list.dataset.values = JSON.stringify(Array.from(shapley));
-    steps.forEach((step, k) => {
+    steps.forEach((change, k) => {
       const row = k < shown ? rows[k] : others;
       if (k < shown) row.name(`${data.columns[order[k]].name}`, state.valueText(order[k]));
-      row.show(place(path[k]), place(path[k + 1]), signed(step), step > 0 ? "rise" : "fall");
+      row.show(
+        place(path[k]),
+        place(path[k + 1]),
+        step(change, largest),
+        change > 0 ? "rise" : "fall",
+      );
       if (k < shown) row.root.dataset.column = order[k];
     });
     start.show(place(base), place(base), tell(base), "point");
     end.show(place(raw), place(raw), tell(raw), "point");
-    end.name(state.scaleName(), "");
-    caption.textContent = `${tell(base)} + ${signed(raw - base)} = ${tell(raw)}: the bars add up to ${state.scaleName()}.`;
+    title.textContent = `Why: Shapley values of ${state.scaleName()}`;
+    caption.textContent = `The average ${tell(base)} and the bars, ${signed(raw - base, 4)} together, add up to ${tell(raw)}.`;
   });
-  return make("div", { class: "why" }, make("h3", { text: "Why: Shapley values" }), list, caption);
+  return make("div", { class: "why" }, title, list, caption);
 }
 
 function reasonRow(text) {
@@ -222,22 +280,57 @@ function reasonRow(text) {
 function rowTable(data, state) {
   const { numbers, target } = data.rows;
   const columns = data.importance.strongest.slice(0, 40);
-  const heads = ["row", ...(target ? [`actual ${shorten(data.target, 24)}`] : []), "predicted", ...columns.map((n) => data.columns[n].name)];
+  const heads = [
+    "row",
+    ...(target ? [`actual ${shorten(data.target, 24)}`] : []),
+    "predicted",
+    ...columns.map((n) => data.columns[n].name),
+  ];
   const rows = numbers.map((number, k) => {
-    const button = make("button", { type: "button", text: tell(number), "aria-label": `Put row ${tell(number)} into the what-if panel` });
-    const actual = target ? [make("td", { class: "end", text: typeof target[k] === "string" ? target[k] : target[k].map((t) => tell(t)).join(", ") })] : [];
-    const row = make("tr", { "data-row": k }, make("th", { scope: "row" }, button), ...actual,
+    const button = make("button", {
+      type: "button",
+      text: tell(number),
+      "aria-label": `Put row ${tell(number)} into the what-if panel`,
+    });
+    const actual = target
+      ? [
+          make("td", {
+            class: "end",
+            text:
+              typeof target[k] === "string" ? target[k] : target[k].map((t) => tell(t)).join(", "),
+          }),
+        ]
+      : [];
+    const row = make(
+      "tr",
+      { "data-row": k },
+      make("th", { scope: "row" }, button),
+      ...actual,
       make("td", { class: "end strong", text: state.predictedText(k) }),
-      ...columns.map((n) => make("td", { class: data.columns[n].kind === "numeric" ? "end" : "", text: state.cellText(k, n) })));
+      ...columns.map((n) =>
+        make("td", {
+          class: data.columns[n].kind === "numeric" ? "end" : "",
+          text: state.cellText(k, n),
+        }),
+      ),
+    );
     row.addEventListener("click", () => state.pick(k));
     return row;
   });
-  state.onRow(() => rows.forEach((row, k) => {
-    row.classList.toggle("picked", k === state.row);
-    row.querySelector("button").setAttribute("aria-pressed", k === state.row);
-  }));
-  return make("div", { class: "rows" },
+  state.onRow(() =>
+    rows.forEach((row, k) => {
+      row.classList.toggle("picked", k === state.row);
+      row.querySelector("button").setAttribute("aria-pressed", k === state.row);
+    }),
+  );
+  return make(
+    "div",
+    { class: "rows" },
     make("h3", { text: "Rows to start from" }),
-    make("p", { class: "note", text: `${numbers.length} of the rows passed, at even steps from the lowest to the highest prediction. Pick one to put it into the panel.` }),
-    tableOf("Rows to start from", heads, rows));
+    make("p", {
+      class: "note",
+      text: `${numbers.length} of the rows passed, at even steps from the lowest to the highest prediction. Pick one to put it into the panel.`,
+    }),
+    tableOf("Rows to start from", heads, rows),
+  );
 }

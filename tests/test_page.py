@@ -1,0 +1,391 @@
+"""The live page as a file: what is in it, what is refused, and the command that writes it."""
+
+import os
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from pages import (
+    HOSTILE,
+    WORSE,
+    data_of,
+    decode,
+    mixed_table,
+    numeric_table,
+    three_classes,
+    tiny_classifier,
+    tiny_regressor,
+)
+from sklearn.exceptions import NotFittedError
+
+import polyadic
+from polyadic import maps
+from polyadic.page import gather, page, payload
+
+pytest.importorskip("typer")
+from typer.testing import CliRunner
+
+from polyadic.commands import app
+
+
+def write(model, X, y, folder, **more):
+    return polyadic.report(model, X, y, folder / "page.html", **more)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = numeric_table()
+    return tiny_regressor().fit(X, y), X, y
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    X, score = mixed_table()
+    return tiny_classifier().fit(X, three_classes(score)), X, three_classes(score)
+
+
+# ---- the model in the page -----------------------------------------------------------------------
+
+
+def test_report_is_the_function_also_after_its_modules_are_imported(fitted, tmp_path):
+    import polyadic.page.page
+
+    assert polyadic.report is polyadic.page.page.report
+    assert write(*fitted, tmp_path) == tmp_path / "page.html"
+
+
+def test_kept_knots_give_back_the_cores_to_rounding():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2500, 2))
+    model = tiny_regressor(rank=4, n_members=4, max_epochs=2).fit(X, X[:, 0] * X[:, 1])
+    for own, core in zip(model.maps_, model.cores_):
+        parts = payload.column_parts(own, core, None)
+        assert len(parts) == 4  # one a member
+        back = []
+        for part in parts:
+            knots, small = decode(part["map"]["knots"]), decode(part["core"])
+            small = small.reshape(1 + len(knots), part["terms"])
+            assert len(knots) < 0.5 * len(own.knots_)
+            values = [np.interp(own.knots_, knots, column) for column in small[1:].T]
+            back.append(np.vstack([small[:1], np.transpose(values)]))
+        error = np.abs(np.hstack(back) - core).max(axis=0)
+        assert np.all(error <= 2e-6 * np.abs(core).max(axis=0))
+
+
+def test_knots_on_a_curve_are_kept_though_each_lies_between_its_neighbours():
+    knots = np.linspace(0.0, 1.0, 4001)
+    core = np.vstack([[0.0], knots[:, None] ** 2])
+    kept = payload.bends(knots, core)
+    error = np.interp(knots, knots[kept], core[1 + kept, 0]) - core[1:, 0]
+    assert np.abs(error).max() <= payload.ROUNDING
+    assert len(kept) < len(knots)
+
+
+@pytest.mark.parametrize("knots", [[0.0], [0.0, 1.0], [-1.7e308, 0.0, 1.7e308]])
+def test_few_or_far_knots_are_kept(knots):
+    core = np.arange(1.0 + len(knots))[:, None] ** 2
+    assert payload.bends(np.array(knots), core).tolist() == list(range(len(knots)))
+
+
+def test_a_default_model_of_a_large_table_fits_into_a_megabyte_and_a_half(tmp_path):
+    rng = np.random.default_rng(0)  # the shape of California housing
+    X = pd.DataFrame(rng.gamma(2.0, size=(13_208, 8)), columns=[f"column {n}" for n in range(8)])
+    y = np.log(X["column 0"]) + X["column 1"] * X["column 2"]
+    model = polyadic.CPRegressor(rank=32, n_members=5, max_epochs=1, solver="adam", random_state=0)
+    path = write(model.fit(X, y), X, y, tmp_path)
+    assert max(own.dim for own in model.maps_) > 400
+    assert path.stat().st_size < 1_500_000
+
+
+def test_the_same_model_gives_the_same_page(mixed, tmp_path):
+    first = write(*mixed, tmp_path).read_bytes()
+    assert write(*mixed, tmp_path).read_bytes() == first
+
+
+def test_a_model_of_an_older_file_is_explained_over_the_rows_passed(fitted, tmp_path):
+    model, X, y = fitted
+    older = tiny_regressor().fit(X, y)
+    del older.marginals_
+    here, there = (data_of(write(m, X, y, tmp_path)) for m in (model, older))
+    for name in ("means", "weights"):
+        assert np.allclose(decode(here["model"][name]), decode(there["model"][name]), atol=1e-6)
+    assert np.allclose(here["importance"]["total"], there["importance"]["total"], atol=1e-6)
+
+
+# ---- what is shown -------------------------------------------------------------------------------
+
+
+def test_measures_are_those_of_the_rows_passed(fitted, tmp_path):
+    model, X, y = fitted
+    shown = data_of(write(model, X[:50], y[:50], tmp_path))["quality"]["regression"][0]
+    measures = dict(shown["measures"])
+    assert measures["R²"] == pytest.approx(model.score(X[:50], y[:50]))
+    assert measures["Mean squared error"] == pytest.approx(
+        np.mean((model.predict(X[:50]) - y[:50]) ** 2)
+    )
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "squared_error"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_accuracy_is_that_of_the_classifier(n_classes, loss, tmp_path):
+    X, score = mixed_table()
+    y = three_classes(score) if n_classes == 3 else score > 0
+    model = tiny_classifier(loss=loss).fit(X, y)
+    shown = data_of(write(model, X, y, tmp_path))["quality"]["classification"]
+    assert dict(shown["measures"])["Accuracy"] == pytest.approx(model.score(X, y))
+    assert sum(count for *_, count in shown["bins"]) == len(X)
+    assert ("Area under ROC" in dict(shown["measures"])) == (n_classes == 2)
+
+
+def test_measures_that_the_rows_cannot_give_are_left_open(mixed, fitted, tmp_path):
+    model, X, _ = fitted
+    constant = data_of(write(model, X, np.ones(len(X)), tmp_path))["quality"]["regression"][0]
+    assert dict(constant["measures"])["R²"] is None
+    X, score = mixed_table()
+    two = tiny_classifier().fit(X, score > 0)
+    shown = data_of(write(two, X[score > 0], score[score > 0] > 0, tmp_path))["quality"]
+    assert dict(shown["classification"]["measures"])["Area under ROC"] is None
+
+
+def test_without_targets_there_is_no_accuracy(mixed, tmp_path):
+    model, X, _ = mixed
+    data = data_of(write(model, X, None, tmp_path))
+    assert data["quality"] is None
+    assert data["rows"]["target"] is None
+
+
+def test_rows_to_pick_from_run_from_the_lowest_to_the_highest_prediction(fitted, tmp_path):
+    model, X, y = fitted
+    rows = data_of(write(model, X, y, tmp_path))["rows"]
+    assert len(rows["numbers"]) == 50
+    predicted = model.predict(X)[rows["numbers"]]
+    assert np.all(np.diff(predicted) >= 0)
+    assert predicted[[0, -1]].tolist() == [model.predict(X).min(), model.predict(X).max()]
+    shown = np.array(rows["values"], dtype=float).T
+    assert np.array_equal(shown, X[rows["numbers"]], equal_nan=True)
+
+
+def test_sliders_stop_at_ascending_values_from_end_to_end(tmp_path):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 3, 200), np.append(rng.random(199), 1e9), np.ones(200)])
+    model = tiny_regressor().fit(X, X[:, 0])
+    columns = data_of(write(model, X, X[:, 0], tmp_path))["columns"]
+    stops = [decode(column["stops"]) for column in columns]
+    assert stops[0].tolist() == [0.0, 1.0, 2.0]
+    assert stops[1][[0, -1]].tolist() == [X[:, 1].min(), 1e9]
+    assert np.all(np.diff(stops[1]) > 0)
+    assert stops[1][len(stops[1]) // 2] < 1  # one far value does not take the slider's room
+    assert stops[2].tolist() == [1.0]
+
+
+def test_a_column_of_very_many_categories_offers_the_frequent_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(gather, "MOST_CATEGORIES", 20)
+    monkeypatch.setattr(gather, "KEPT_CATEGORIES", 10)
+    rng = np.random.default_rng(0)
+    names = np.array([f"c{k}" for k in range(40)])
+    X = pd.DataFrame({"a": names[rng.zipf(1.5, 600) % 40], "b": rng.random(600)})
+    model = tiny_regressor().fit(X, X["b"])
+    data = data_of(write(model, X, X["b"], tmp_path))
+    column = data["columns"][0]
+    assert column["total"] == len(set(X["a"])) > 20
+    assert 10 <= len(column["categories"]) < column["total"]
+    for row, code in zip(data["rows"]["numbers"], data["rows"]["values"][0]):
+        assert column["categories"][code] == X["a"][row]
+
+
+@pytest.mark.parametrize("n_columns", [1, 2])
+def test_odd_tables_have_pages(n_columns, tmp_path):
+    X = np.full((30, n_columns), np.nan)  # nothing is known of the last column
+    X[:, 0] = np.arange(30.0)
+    model = tiny_regressor().fit(X, np.arange(30.0))
+    data = data_of(write(model, X[:1], [1.0], tmp_path))
+    assert len(data["effects"]) == n_columns
+    assert len(data["rows"]["numbers"]) == 1
+
+
+# ---- safety --------------------------------------------------------------------------------------
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+
+
+def test_names_never_become_markup(mixed, tmp_path):
+    path = write(*mixed, tmp_path, title=WORSE, target=HOSTILE)
+    parser = Tags()
+    text = path.read_text(encoding="utf-8")
+    parser.feed(text)
+    tags = [tag for tag, _ in parser.seen]
+    assert tags.count("script") == 2
+    assert "img" not in tags
+    assert "\u2028" not in text
+    data = data_of(path)
+    assert (data["title"], data["target"]) == (WORSE, HOSTILE)
+    assert HOSTILE in data["columns"][2]["categories"]
+
+
+def test_the_policy_allows_this_script_and_nothing_else(fitted, tmp_path):
+    parser = Tags()
+    parser.feed(write(*fitted, tmp_path).read_text(encoding="utf-8"))
+    policy = next(a["content"] for tag, a in parser.seen if tag == "meta" and "http-equiv" in a)
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy
+    assert not any(a.get("src") or a.get("href", "#")[0] != "#" for _, a in parser.seen)
+
+
+def test_the_script_builds_no_markup_from_text():
+    script = "".join(page._source(name) for name in page._SCRIPTS)
+    for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+        assert word not in script
+
+
+def test_a_lone_surrogate_does_not_stop_the_page(fitted, tmp_path):
+    assert data_of(write(*fitted, tmp_path, title="x\ud800"))["title"] == "x?"
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+class Square(maps.Polynomial):
+    """A map of the user's own."""
+
+
+def test_what_the_page_cannot_compute_is_refused(fitted, tmp_path):
+    _, X, y = fitted
+    with pytest.raises(NotFittedError):
+        write(tiny_regressor(), X, y, tmp_path)
+    with pytest.raises(TypeError, match="CPRegressor or a CPClassifier, got TNRegressor"):
+        write(polyadic.TNRegressor("tt"), X, y, tmp_path)
+    with pytest.raises(ValueError, match=r"Square is not part of polyadic. It knows: bspline, "):
+        write(tiny_regressor(maps=Square(3)).fit(X, y), X, y, tmp_path)
+    broken = tiny_regressor().fit(X, y)
+    broken.tensor_.weights[:] = np.nan
+    with pytest.raises(ValueError, match="diverged"):
+        write(broken, X, y, tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_tables_that_do_not_fit_are_refused(fitted, mixed, tmp_path):
+    model, X, y = fitted
+    with pytest.raises(ValueError, match="3 features"):
+        write(model, X[:, :3], y, tmp_path)
+    with pytest.raises(ValueError, match=r"0 sample|no rows|at least"):
+        write(model, X[:0], y[:0], tmp_path)
+    with pytest.raises(ValueError, match=r"inconsistent|rows"):
+        write(model, X, y[:-1], tmp_path)
+    classifier, X, y = mixed
+    with pytest.raises(ValueError, match="grade"):
+        write(classifier, X.drop(columns="grade"), y, tmp_path)
+    with pytest.raises(ValueError, match="not among the known classes"):
+        write(classifier, X, np.where(y == "low", "odd", y), tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_page_goes_into_a_folder_that_is_there(fitted, tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        polyadic.report(*fitted, tmp_path / "nowhere" / "page.html")
+    with pytest.raises(IsADirectoryError, match="it is a folder"):
+        polyadic.report(*fitted, tmp_path)
+
+
+def test_a_page_that_is_too_large_is_not_written(fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "MOST_BYTES", 1000)
+    with pytest.raises(ValueError, match="lower rank, fewer members or fewer knots"):
+        write(*fitted, tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_failed_write_leaves_the_old_page_alone(fitted, tmp_path, monkeypatch):
+    (tmp_path / "page.html").write_text("old")
+
+    def fail(*_):
+        raise OSError("no room")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="no room"):
+        write(*fitted, tmp_path)
+    assert os.listdir(tmp_path) == ["page.html"]
+    assert (tmp_path / "page.html").read_text() == "old"
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "200"})
+
+
+@pytest.fixture
+def saved(mixed, tmp_path):
+    """A model file, and its table with the target as CSV and Parquet."""
+    model, X, y = mixed
+    model.save(tmp_path / "model.polyadic")
+    table = X.assign(**{"class": y, "grade": X["grade"].astype(int)})
+    table.to_csv(tmp_path / "table.csv", index=False)
+    table.to_parquet(tmp_path / "table.parquet", index=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_the_command_writes_the_page_of_a_saved_model(saved, mixed, kind):
+    model, X, y = mixed
+    out = saved / "out.html"
+    options = ("--target", "class", "--out", out, "--title", "A title")
+    result = run("report", saved / "model.polyadic", saved / f"table.{kind}", *options)
+    assert result.exit_code == 0, result.output
+    assert "240 rows" in result.output
+    here, there = data_of(out), data_of(write(model, X, y, saved, title="A title", target="class"))
+    assert here["rows"] == there["rows"]
+    assert here["quality"] == there["quality"]
+    assert (here["title"], here["target"]) == ("A title", "class")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": "absent.polyadic"}, "There is no model file"),
+        ({"model": "table.csv"}, "not a model file"),
+        ({"table": "absent.csv"}, "There is no table"),
+        ({"table": "model.polyadic"}, "must end in .csv, .tsv or .parquet"),
+        ({"target": "price"}, "no column 'price'. Choose the target from: area, rooms, "),
+        ({"target": "grade"}, "grade"),
+        ({"out": "nowhere/page.html"}, "there is no folder"),
+    ],
+)
+def test_the_command_says_what_is_wrong(saved, change, message):
+    asked = {"model": "model.polyadic", "table": "table.csv", "target": "class", "out": "p.html"}
+    asked |= change
+    before = sorted(os.listdir(saved))
+    result = run(
+        "report",
+        saved / asked["model"],
+        saved / asked["table"],
+        "--target",
+        asked["target"],
+        "--out",
+        saved / asked["out"],
+    )
+    assert result.exit_code == 1, result.output
+    assert message in result.output + (result.stderr or "")
+    assert "Traceback" not in result.output
+    assert sorted(os.listdir(saved)) == before
+
+
+def test_the_page_needs_no_libraries_beyond_the_base():
+    code = (
+        "import sys\nclass Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name in ('torch', 'matplotlib', 'pandas', 'pyarrow', 'jinja2', 'typer'):\n"
+        "            raise ModuleNotFoundError(name, name=name)\n"
+        "sys.meta_path.insert(0, Absent())\nimport polyadic\nprint(polyadic.report.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "report"

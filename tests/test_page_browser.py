@@ -1,0 +1,409 @@
+"""The live page in a browser: it computes what the model computes, and nothing else happens."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+from pages import (
+    HOSTILE,
+    WORSE,
+    mixed_table,
+    numeric_table,
+    three_classes,
+    tiny_classifier,
+    tiny_regressor,
+)
+
+import polyadic
+from polyadic import explain, maps
+
+if not os.environ.get("CI"):
+    pytest.importorskip("playwright", reason="needs playwright: pip install playwright")
+from playwright.sync_api import sync_playwright
+
+# Chromium cannot use its sandbox as root, and need not talk to anyone.
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+# Put values into all controls, as typing does, and return what the page then shows.
+SET_ROW = """(values) => {
+  values.forEach((value, n) => {
+    const control = document.querySelector(`.control[data-column="${n}"]`);
+    const choice = control.querySelector("select");
+    const input = choice || control.querySelector("input[type=number]");
+    const places = choice && Array.from(choice.options, (option) => option.text);
+    input.value = value === null ? (choice ? -1 : "") : choice ? places.indexOf(value) - 1 : value;
+    input.dispatchEvent(new Event(choice ? "change" : "input"));
+  });
+}"""
+SHOWN = """() => {
+  const { raw, predicted } = document.getElementById("prediction").dataset;
+  const { base, values } = document.getElementById("shapley").dataset;
+  return { raw: JSON.parse(raw), predicted: JSON.parse(predicted), base: Number(base),
+    shapley: JSON.parse(values) };
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = shutil.which("chromium")
+    if path is None and os.environ.get("CI"):
+        pytest.fail("chromium is not installed, and CI must run these tests.")
+    if path is None:
+        pytest.skip("needs chromium, which is not installed.")
+    with sync_playwright() as play:
+        own = play.chromium.launch(executable_path=path, args=FLAGS)
+        yield own
+        own.close()
+
+
+@pytest.fixture
+def visit(browser, tmp_path):
+    """Return what writes a page and opens it; afterwards nothing may have gone wrong in it."""
+    tabs, wrong = [], []
+
+    def open_page(model, X, y, width=1280, scheme="light", **more):
+        path = polyadic.report(model, X, y, tmp_path / "page.html", **more)
+        tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        tab.on("console", lambda message: wrong.append(f"console: {message.text}"))
+        tab.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+        tab.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
+        tab.on("request", lambda request: wrong.append(f"request: {request.url}"))
+        tab.goto(path.as_uri())
+        assert wrong.pop(0) == f"request: {path.as_uri()}"
+        tabs.append(tab)
+        return tab
+
+    open_page.wrong = wrong
+    yield open_page
+    for tab in tabs:
+        tab.close()
+    assert wrong == []
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    X, score = mixed_table()
+    return X, score
+
+
+def plain(row):
+    """Return a row as JSON values, None for what is missing; categories as text."""
+    return [
+        (None if pd.isna(v) else float(v) if isinstance(v, float) else str(v)) for v in row.tolist()
+    ]
+
+
+def show(tab, values):
+    tab.evaluate(SET_ROW, values)
+    return tab.evaluate(SHOWN)
+
+
+def agree(shown, model, row):
+    """Hold raw, prediction and Shapley values of the first output against the model."""
+    raw = model.raw(row)[0]
+    size = max(1.0, np.abs(raw).max())
+    assert np.allclose(shown["raw"], raw, rtol=0, atol=1e-5 * size)
+    if hasattr(model, "classes_"):
+        assert np.allclose(shown["predicted"], model.predict_proba(row)[0], rtol=0, atol=1e-5)
+    else:
+        predicted = np.atleast_1d(model.predict(row)[0])
+        assert np.allclose(shown["predicted"], predicted, rtol=1e-5, atol=1e-5 * size)
+    exact = explain.shapley(model, row)
+    assert shown["base"] == pytest.approx(exact.base[0], rel=1e-5, abs=1e-5 * size)
+    assert np.allclose(shown["shapley"], exact.values[0, :, 0], rtol=0, atol=1e-5 * size)
+    assert sum(shown["shapley"]) == pytest.approx(shown["raw"][0] - shown["base"], abs=1e-9 * size)
+
+
+# ---- the page computes what the model computes ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("own", "changes"),
+    [
+        (maps.Hat(6), {"n_members": 2}),
+        (maps.Hat(6), {"init": "linear", "rank": 2}),
+        (maps.Polynomial(4), {}),
+        (maps.Polynomial(4, standardize=True), {"init": "linear", "rank": 2}),
+        (maps.Polynomial(4, normalize=True), {}),
+        (maps.BSpline(5, 3), {}),
+        (maps.Fourier(3), {}),
+        (maps.Trigonometric(), {}),
+        (maps.Chebyshev(5), {}),
+    ],
+    ids=lambda own: repr(own).replace("'", "") if isinstance(own, maps.FeatureMap) else "",
+)
+def test_every_map_is_computed_as_in_python(own, changes, visit):
+    X, y = numeric_table()
+    model = tiny_regressor(maps=own, **changes).fit(X, y)
+    tab = visit(model, X, y)
+    rng = np.random.default_rng(1)
+    rows = np.vstack([X[:3], 3 * rng.normal(size=(3, 4))])
+    rows[0, 1] = np.nan
+    for row in rows:
+        agree(show(tab, plain(row)), model, row[None])
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("number", {}),
+        ("number", {"loss": "poisson"}),
+        ("numbers", {}),
+        ("two classes", {}),
+        ("two classes", {"loss": "squared_error"}),
+        ("three classes", {}),
+        ("three classes", {"loss": "squared_error"}),
+    ],
+)
+def test_every_target_is_computed_as_in_python(kind, changes, visit, mixed):
+    X, score = mixed
+    y = {
+        "number": np.exp(score / 3),
+        "numbers": np.column_stack([score, -2 * score]),
+        "two classes": np.where(score > 1, HOSTILE, "no"),
+        "three classes": three_classes(score),
+    }[kind]
+    make = tiny_classifier if "classes" in kind else tiny_regressor
+    model = make(**changes).fit(X, y)
+    tab = visit(model, X, y, target="a target")
+    for k in (0, 7, 11):
+        agree(show(tab, plain(X.iloc[k])), model, X.iloc[[k]])
+    agree(show(tab, [None] * 4), model, X.iloc[[0]].assign(**{c: [None] for c in X}).astype(object))
+
+
+def test_the_explained_class_can_be_chosen(visit, mixed):
+    X, score = mixed
+    model = tiny_classifier().fit(X, three_classes(score))
+    tab = visit(model, X, None)
+    tab.select_option("#output", label="zz high")
+    shown = show(tab, plain(X.iloc[3]))
+    exact = explain.shapley(model, X.iloc[[3]])
+    assert exact.outputs[2] == "zz high"
+    assert np.allclose(shown["shapley"], exact.values[0, :, 2], rtol=0, atol=1e-5)
+    assert shown["base"] == pytest.approx(exact.base[2], abs=1e-5)
+    assert "raw score of zz high" in tab.text_content(".why h3")
+
+
+def test_bars_hold_the_shapley_values_largest_first(visit):
+    X, y = numeric_table(n_columns=16)
+    model = tiny_regressor().fit(X, y)
+    tab = visit(model, X, y)
+    values = np.array(tab.evaluate(SHOWN)["shapley"])
+    rows = tab.locator("#shapley li[data-column]")
+    order = [int(rows.nth(k).get_attribute("data-column")) for k in range(rows.count())]
+    assert order == np.argsort(-np.abs(values), kind="stable")[:12].tolist()
+    assert "other 4 columns" in tab.text_content("#shapley")
+
+
+# ---- hands on the page ---------------------------------------------------------------------------
+
+
+def row_shown(tab, n_columns):
+    """Return the exact numbers that the controls stand for."""
+    value = "n => document.querySelector(`.control[data-column='${n}']`).dataset.value"
+    return np.array([[float(tab.evaluate(value, n)) for n in range(n_columns)]])
+
+
+def test_arrow_keys_move_a_slider_and_the_prediction_follows(visit):
+    X, y = numeric_table(missing=0.0)
+    model = tiny_regressor().fit(X, y)
+    tab = visit(model, X, y)
+    before = tab.evaluate(SHOWN)["raw"]
+    tab.focus("#column-0-slider")
+    for key in ("ArrowRight", "ArrowRight", "ArrowLeft", "End"):
+        row = row_shown(tab, 4)
+        tab.keyboard.press(key)
+        assert row_shown(tab, 4)[0, 0] != row[0, 0]
+        agree(tab.evaluate(SHOWN), model, row_shown(tab, 4))
+    assert tab.evaluate(SHOWN)["raw"] != before
+    assert "with another x0" in tab.text_content("#origin")
+    tab.click("#back")
+    assert tab.evaluate(SHOWN)["raw"] == before
+
+
+def test_a_number_beyond_the_slider_can_be_typed(visit):
+    X, y = numeric_table(missing=0.0)
+    model = tiny_regressor().fit(X, y)
+    tab = visit(model, X, y)
+    tab.fill("#column-1", "12.5")
+    assert row_shown(tab, 4)[0, 1] == 12.5
+    agree(tab.evaluate(SHOWN), model, row_shown(tab, 4))
+
+
+def test_a_value_can_be_missing_and_come_back(visit):
+    X, y = numeric_table()
+    model = tiny_regressor().fit(X, y)
+    tab = visit(model, X, y)
+    tab.fill("#column-2", "0.25")
+    tab.check("#column-2-missing")
+    assert np.isnan(row_shown(tab, 4)[0, 2])
+    agree(tab.evaluate(SHOWN), model, row_shown(tab, 4))
+    tab.uncheck("#column-2-missing")
+    assert row_shown(tab, 4)[0, 2] == 0.25
+
+
+def test_a_row_is_picked_by_keyboard_and_by_mouse(visit):
+    X, y = numeric_table()
+    model = tiny_regressor().fit(X, y)
+    tab = visit(model, X, y)
+    rows = tab.locator(".rows tbody tr")
+    for k, act in ((4, "key"), (9, "mouse")):
+        if act == "key":
+            rows.nth(k).locator("button").focus()
+            tab.keyboard.press("Enter")
+        else:
+            rows.nth(k).locator("td").last.click()
+        number = int(rows.nth(k).locator("button").inner_text().replace(",", ""))
+        assert np.array_equal(row_shown(tab, 4), X[[number]], equal_nan=True)
+        agree(tab.evaluate(SHOWN), model, X[[number]])
+        assert rows.nth(k).locator("button").get_attribute("aria-pressed") == "true"
+
+
+def test_columns_are_found_by_name(visit):
+    X, y = numeric_table(n_columns=16)
+    tab = visit(tiny_regressor().fit(X, y), X, y)
+    tab.fill("#find", "x1")
+    seen = tab.locator(".control:visible .name").all_inner_texts()
+    assert sorted(seen) == ["x1", *(f"x{k}" for k in range(10, 16))]
+
+
+def test_a_move_is_fast(visit, capsys):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 20))
+    model = tiny_regressor(rank=256, max_epochs=1).fit(X, X[:, 0])
+    tab = visit(model, X, X[:, 0])
+    assert model.tensor_.rank == 256
+    moves = """() => Array.from({ length: 60 }, (_, k) => {
+      const slider = document.getElementById(`column-${k % 20}-slider`);
+      slider.value = (37 * k) % slider.max;
+      const start = performance.now();
+      slider.dispatchEvent(new Event("input"));
+      document.body.getBoundingClientRect(); // the layout belongs to the move
+      return performance.now() - start;
+    })"""
+    took = float(np.median(tab.evaluate(moves)[10:]))
+    with capsys.disabled():
+        print(f"\na move of 20 columns, rank 256: {took:.1f} ms")
+    assert took < 50  # 16 on a quiet machine; this one may be busy with other tests
+
+
+# ---- safety --------------------------------------------------------------------------------------
+
+
+def test_hostile_names_are_shown_and_never_run(visit, mixed):
+    X, score = mixed
+    model = tiny_classifier().fit(X, three_classes(score))
+    tab = visit(model, X, three_classes(score), title=WORSE, target=HOSTILE)
+    assert tab.title().startswith("\"'></script>")
+    assert tab.text_content("h1") == WORSE
+    assert tab.locator("label", has_text=HOSTILE).count() >= 1
+    show(tab, [80.0, 3.0, HOSTILE, "2"])
+    assert f"{HOSTILE}" in tab.text_content("#shapley")
+    options = tab.locator("#column-2 option").all_inner_texts()
+    assert HOSTILE in options
+    assert tab.locator("script").count() == 2
+    assert tab.locator("img").count() == 0
+
+
+def test_the_policy_stops_foreign_scripts_and_loads(visit):
+    X, y = numeric_table()
+    tab = visit(tiny_regressor().fit(X, y), X, y)
+    tab.evaluate(
+        """() => { const script = document.createElement("script");
+        script.textContent = "window.taken = true"; document.body.append(script); }"""
+    )
+    assert tab.evaluate("window.taken") is None
+    load = "fetch('data:text/plain,x').then(() => 'open', () => 'shut')"
+    assert tab.evaluate(load) == "shut"
+    assert len(visit.wrong) >= 2
+    assert all("Content Security Policy" in line for line in visit.wrong if "console" in line)
+    visit.wrong.clear()
+
+
+# ---- for every reader ----------------------------------------------------------------------------
+
+# Text whose contrast with what is behind it is below 4.5, the AA rule, or 3 for large text.
+FAINT = """() => {
+  const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = (c) =>
+    c.reduce((sum, v, k) => sum + linear(v / 255) * [0.2126, 0.7152, 0.0722][k], 0);
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const behind = (e) => {
+    for (; e; e = e.parentElement) {
+      const c = parse(getComputedStyle(e).backgroundColor);
+      if (c.length === 3 || c[3] > 0.9) return c.slice(0, 3);
+    }
+  };
+  const texts = [...document.querySelectorAll("body *")].filter((e) => e.checkVisibility() &&
+    !["SCRIPT", "OPTION"].includes(e.tagName) &&
+    [...e.childNodes].some((node) => node.nodeType === 3 && node.data.trim()));
+  return texts.map((e) => {
+    const style = getComputedStyle(e);
+    const front = parse(e.namespaceURI.endsWith("svg") ? style.fill : style.color).slice(0, 3);
+    const [a, b] = [light(front), light(behind(e))].sort((x, y) => y - x);
+    const large = parseFloat(style.fontSize) >= 24;
+    return [(a + 0.05) / (b + 0.05), large ? 3 : 4.5, e.outerHTML.slice(0, 90)];
+  }).filter(([contrast, least]) => contrast < least);
+}"""
+
+
+@pytest.fixture(scope="module")
+def wordy():
+    """A model whose names are long and whose table is wide."""
+    X, score = mixed_table()
+    X = X.rename(columns={"area": "a_very_long_name_without_any_blank_in_it_" * 2, "grade": "g"})
+    return tiny_classifier().fit(X, three_classes(score)), X, three_classes(score)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_in_light_and_dark(scheme, visit, wordy):
+    tab = visit(*wordy, scheme=scheme)
+    assert tab.evaluate(FAINT) == []
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_nothing_is_wider_than_the_screen(width, visit, wordy):
+    tab = visit(*wordy, width=width)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    tab.fill("#column-1", "123456789.123456")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_every_control_has_a_name_and_the_prediction_is_announced(visit, wordy):
+    tab = visit(*wordy)
+    nameless = """() => [...document.querySelectorAll("input, select, button")].filter((e) =>
+      !(e.getAttribute("aria-label") || e.labels?.length || e.textContent.trim())).length"""
+    assert tab.evaluate(nameless) == 0
+    assert tab.get_attribute("#prediction", "aria-live") == "polite"
+    loose = """() => [...document.querySelectorAll("th")].filter((e) => !e.scope).length"""
+    assert tab.evaluate(loose) == 0
+    assert (
+        tab.evaluate("document.querySelectorAll('svg:not([aria-label], [aria-hidden])').length")
+        == 0
+    )
+
+
+def test_focus_can_be_seen(visit, wordy):
+    tab = visit(*wordy)
+    for _ in range(12):
+        tab.keyboard.press("Tab")
+        outline = tab.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline == "solid"
+
+
+def test_odd_tables_have_pages_without_errors(visit):
+    X = np.column_stack([np.arange(30.0), np.full(30, np.nan), np.ones(30)])
+    tab = visit(tiny_regressor().fit(X, X[:, 0]), X[:1], X[:1, 0])
+    assert json.loads(tab.get_attribute("#prediction", "data-raw"))
+    assert tab.locator("#effects figure").count() == 3
