@@ -1,6 +1,7 @@
 """The live page as a file: what is in it, what is refused, and the command that writes it."""
 
 import os
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -66,13 +67,26 @@ def test_kept_knots_give_back_the_cores_to_rounding():
         assert len(parts) == 4  # one a member
         back = []
         for part in parts:
-            knots, small = decode(part["map"]["knots"]), decode(part["core"])
+            knots, small = decode(part["map"]["knots_"]), decode(part["core"])
             small = small.reshape(1 + len(knots), part["terms"])
             assert len(knots) < 0.5 * len(own.knots_)
             values = [np.interp(own.knots_, knots, column) for column in small[1:].T]
             back.append(np.vstack([small[:1], np.transpose(values)]))
         error = np.abs(np.hstack(back) - core).max(axis=0)
         assert np.all(error <= 2e-6 * np.abs(core).max(axis=0))
+
+
+def test_the_engine_knows_every_map():
+    script = page._source("engine.js")
+    known = re.search(r"const MAPS = \{(.*?)\};", script, flags=re.DOTALL)[1]
+    assert sorted(re.findall(r"\w+", known)) == sorted(maps.MAPS)
+
+
+def test_a_folded_category_has_an_empty_row():
+    own = maps.OneHot(min_count=2).fit(np.array([0, 0, 1, 2, 2]))
+    core = np.array([[1.0], [2.0], [3.0]])
+    (part,) = payload.column_parts(own, core, np.arange(4))  # the last one without a row
+    assert decode(part["core"]).tolist() == [1.0, 2.0, 0.0, 3.0, 0.0]
 
 
 def test_knots_on_a_curve_are_kept_though_each_lies_between_its_neighbours():

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pandas as pd
+import parts
 import pytest
 from pages import (
     HOSTILE,
@@ -128,30 +129,41 @@ def agree(shown, model, row):
 # ---- the page computes what the model computes ---------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("own", "changes"),
-    [
-        (maps.Hat(6), {"n_members": 2}),
-        (maps.Hat(6), {"init": "linear", "rank": 2}),
-        (maps.Polynomial(4), {}),
-        (maps.Polynomial(4, standardize=True), {"init": "linear", "rank": 2}),
-        (maps.Polynomial(4, normalize=True), {}),
-        (maps.BSpline(5, 3), {}),
-        (maps.Fourier(3), {}),
-        (maps.Trigonometric(), {}),
-        (maps.Chebyshev(5), {}),
-    ],
-    ids=lambda own: repr(own).replace("'", "") if isinstance(own, maps.FeatureMap) else "",
-)
-def test_every_map_is_computed_as_in_python(own, changes, visit):
+NUMERIC = [own for own in parts.MAPS if own.kind == "numeric"]
+
+
+@pytest.mark.parametrize("first", range(0, len(NUMERIC), 4))
+def test_every_map_is_computed_as_in_python(first, visit):
     X, y = numeric_table()
-    model = tiny_regressor(maps=own, **changes).fit(X, y)
+    own = {n: m.clone() for n, m in enumerate(NUMERIC[first : first + 4])}
+    check_rows(visit, tiny_regressor(maps=own).fit(X, y), X, y)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n_members": 3},
+        {"init": "linear", "rank": 2},
+        {"init": "linear", "rank": 2, "n_members": 2},
+    ],
+    ids=str,
+)
+def test_members_and_additive_parts_are_computed_as_in_python(changes, visit):
+    X, y = numeric_table()
+    model = tiny_regressor(maps=maps.Hat(8), **changes).fit(X, y)
+    assert (model.tensor_.additive is not None) == ("init" in changes)
+    check_rows(visit, model, X, y)
+
+
+def check_rows(visit, model, X, y):
+    """Hold rows of the table, and others within and beyond its range, against the model."""
     tab = visit(model, X, y)
-    rng = np.random.default_rng(1)
-    rows = np.vstack([X[:3], 3 * rng.normal(size=(3, 4))])
-    rows[0, 1] = np.nan
-    for row in rows:
+    spread = np.random.default_rng(1).normal(size=(4, 4))
+    for row in np.vstack([X[:2], spread, 3 * spread[:2]]):
         agree(show(tab, plain(row)), model, row[None])
+    row = X[:1].copy()
+    row[0, 1] = np.nan
+    agree(show(tab, plain(row[0])), model, row)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +171,7 @@ def test_every_map_is_computed_as_in_python(own, changes, visit):
     [
         ("number", {}),
         ("number", {"loss": "poisson"}),
+        ("number", {"maps": {HOSTILE: maps.OneHot(min_count=60), "rooms": "polynomial"}}),
         ("numbers", {}),
         ("two classes", {}),
         ("two classes", {"loss": "squared_error"}),

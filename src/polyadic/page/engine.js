@@ -40,7 +40,7 @@ const engine = (() => {
 
   function hat(map, x, index, value) {
     if (Number.isNaN(x)) return 0;
-    const knots = map.knots;
+    const knots = map.knots_;
     const last = knots.length - 1;
     let lower = 0;
     for (let high = Math.max(last, 1); high - lower > 1;) {
@@ -67,7 +67,7 @@ const engine = (() => {
 
   function polynomial(map, x, index, value) {
     const missing = Number.isNaN(x);
-    const z = missing ? 0 : (x - map.mean) / map.std;
+    const z = missing ? 0 : (x - map.mean_) / map.std_;
     return map.normalize ? unitPowers(map, z, index, value) : powers(map, z, missing, index, value);
   }
 
@@ -80,7 +80,7 @@ const engine = (() => {
       power *= held;
       index[k] = 1 + k;
       value[k] = map.standardize
-        ? clip((power - map.element_mean[k]) / map.element_std[k], -LARGEST, LARGEST)
+        ? clip((power - map.element_mean_[k]) / map.element_std_[k], -LARGEST, LARGEST)
         : power;
     }
     return map.d - 1;
@@ -105,16 +105,17 @@ const engine = (() => {
   /* The Cox-de Boor triangle, one degree a round. */
   function bspline(map, x, index, value) {
     if (Number.isNaN(x)) return 0;
-    const { knots, degree } = map;
-    const u = toRange(x, map.range);
+    const { degree, breaks_: breaks } = map;
+    const knot = (k) => breaks[clip(k - degree, 0, breaks.length - 1)]; // clamped at both ends
+    const u = toRange(x, map.range_);
     let span = degree;
-    while (span < knots.length - degree - 2 && knots[span + 1] <= u) span++;
+    while (span < breaks.length + degree - 2 && knot(span + 1) <= u) span++;
     const left = new Float64Array(degree + 1);
     const right = new Float64Array(degree + 1);
     value[0] = 1;
     for (let j = 1; j <= degree; j++) {
-      left[j] = u - knots[span + 1 - j];
-      right[j] = knots[span + j] - u;
+      left[j] = u - knot(span + 1 - j);
+      right[j] = knot(span + j) - u;
       let carried = 0;
       for (let r = 0; r < j; r++) {
         const part = value[r] / (right[r + 1] + left[j - r]);
@@ -129,7 +130,7 @@ const engine = (() => {
 
   function chebyshev(map, x, index, value) {
     if (Number.isNaN(x)) return 0;
-    const u = toRange(x, map.range);
+    const u = toRange(x, map.range_);
     let before = 1;
     let now = u;
     for (let k = 0; k < map.d - 1; k++) {
@@ -142,7 +143,7 @@ const engine = (() => {
 
   function fourier(map, x, index, value) {
     if (Number.isNaN(x)) return 0;
-    const u = toRange(x, map.range);
+    const u = toRange(x, map.range_);
     for (let k = 0; k < map.n_frequencies; k++) {
       index[2 * k] = 1 + 2 * k;
       index[2 * k + 1] = 2 + 2 * k;
@@ -153,7 +154,7 @@ const engine = (() => {
   }
 
   function trigonometric(map, x, index, value) {
-    const angle = Number.isNaN(x) ? 0 : 0.25 * Math.PI * (toRange(x, map.range) + 1);
+    const angle = Number.isNaN(x) ? 0 : 0.25 * Math.PI * (toRange(x, map.range_) + 1);
     index[0] = 0;
     index[1] = 1;
     value[0] = Math.cos(angle);

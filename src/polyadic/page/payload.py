@@ -19,9 +19,7 @@ from typing import Any
 import numpy as np
 
 from polyadic.formats.cp import CPCores
-from polyadic.maps import MAPS, Fourier, Hat, OneHot, Polynomial
-from polyadic.maps.base import FeatureMap
-from polyadic.maps.bspline import BSpline
+from polyadic.maps import MAPS, FeatureMap, Hat, OneHot
 
 ROUNDING = 2.0**-22  # of a function's size: what a kept knot must be worth
 _MOST_BLOCKS = 32
@@ -99,8 +97,9 @@ def column_parts(
         return _hat_parts(own.knots_, core, dtype)
     if isinstance(own, OneHot):
         assert codes is not None
-        core = _category_core(own, core, codes)
-    return [_part({"name": name, "constant": own.constant, **_settings(own)}, core, dtype)]
+        settings = {"name": name, "constant": True}
+        return [_part(settings, _category_core(own, core, codes), dtype)]
+    return [_part(_settings(own), core, dtype)]
 
 
 def map_name(own: FeatureMap) -> str:
@@ -114,29 +113,12 @@ def map_name(own: FeatureMap) -> str:
 
 
 def _settings(own: FeatureMap) -> dict[str, Any]:
-    """Return what the engine's function of that map reads."""
-    if isinstance(own, OneHot):
-        return {}
-    if isinstance(own, Polynomial):
-        return {
-            "d": own.d,
-            "normalize": own.normalize,
-            "standardize": own.standardize,
-            "mean": float(own.mean_),
-            "std": float(own.std_),
-            "element_mean": encode_array(own.element_mean_),
-            "element_std": encode_array(own.element_std_),
-        }
-    more: dict[str, Any] = {"range": [float(end) for end in own.range_]}  # type: ignore[attr-defined]
-    if isinstance(own, BSpline):
-        ends = np.ones(own.degree)
-        more["degree"] = own.degree
-        more["knots"] = encode_array(np.concatenate([-ends, own.breaks_, ends]))
-    elif isinstance(own, Fourier):
-        more["n_frequencies"] = own.n_frequencies
-    else:
-        more["d"] = own.dim
-    return more
+    """Return what the engine's function of a map may read: parameters and what was learnt."""
+    learnt = {
+        name: encode_array(array) if array.ndim else array.item()
+        for name, array in own.arrays().items()
+    }
+    return {"name": map_name(own), "constant": own.constant, **own.params(), **learnt}
 
 
 def _part(settings: dict[str, Any], core: np.ndarray, dtype: str) -> dict[str, Any]:
@@ -168,7 +150,7 @@ def _hat_parts(knots: np.ndarray, core: np.ndarray, dtype: str) -> list[dict[str
             best, least = blocks, size
     return [
         _part(
-            {"name": "hat", "constant": True, "knots": encode_array(knots[kept])},
+            {"name": "hat", "constant": True, "knots_": encode_array(knots[kept])},
             np.vstack([block[:1], block[1 + kept]]),
             dtype,
         )
