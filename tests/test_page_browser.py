@@ -49,9 +49,9 @@ SET_ROW = """(values) => {
 }"""
 SHOWN = """() => {
   const { raw, predicted } = document.getElementById("prediction").dataset;
-  const { base, values } = document.getElementById("shapley").dataset;
+  const { base, output, values } = document.getElementById("shapley").dataset;
   return { raw: JSON.parse(raw), predicted: JSON.parse(predicted), base: Number(base),
-    shapley: JSON.parse(values) };
+    output: Number(output), shapley: JSON.parse(values) };
 }"""
 
 
@@ -111,7 +111,7 @@ def show(tab, values):
 
 
 def agree(shown, model, row):
-    """Hold raw, prediction and Shapley values of the first output against the model."""
+    """Hold raw, prediction and Shapley values of the explained output against the model."""
     raw = model.raw(row)[0]
     size = max(1.0, np.abs(raw).max())
     assert np.allclose(shown["raw"], raw, rtol=0, atol=1e-5 * size)
@@ -120,10 +120,10 @@ def agree(shown, model, row):
     else:
         predicted = np.atleast_1d(model.predict(row)[0])
         assert np.allclose(shown["predicted"], predicted, rtol=1e-5, atol=1e-5 * size)
-    exact = explain.shapley(model, row)
-    assert shown["base"] == pytest.approx(exact.base[0], rel=1e-5, abs=1e-5 * size)
-    assert np.allclose(shown["shapley"], exact.values[0, :, 0], rtol=0, atol=1e-5 * size)
-    assert sum(shown["shapley"]) == pytest.approx(shown["raw"][0] - shown["base"], abs=1e-9 * size)
+    exact, k = explain.shapley(model, row), shown["output"]
+    assert shown["base"] == pytest.approx(exact.base[k], rel=1e-5, abs=1e-5 * size)
+    assert np.allclose(shown["shapley"], exact.values[0, :, k], rtol=0, atol=1e-5 * size)
+    assert sum(shown["shapley"]) == pytest.approx(shown["raw"][k] - shown["base"], abs=1e-9 * size)
 
 
 # ---- the page computes what the model computes ---------------------------------------------------
@@ -199,6 +199,8 @@ def test_the_explained_class_can_be_chosen(visit, mixed):
     X, score = mixed
     model = tiny_classifier().fit(X, three_classes(score))
     tab = visit(model, X, None)
+    first = tab.evaluate(SHOWN)
+    assert first["output"] == np.argmax(first["predicted"])
     tab.select_option("#output", label="zz high")
     shown = show(tab, plain(X.iloc[3]))
     exact = explain.shapley(model, X.iloc[[3]])

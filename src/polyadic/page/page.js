@@ -77,15 +77,31 @@ function scaleName(data, l) {
 
 function navigation(data, state, sections) {
   const links = sections.map(([id, text]) => make("a", { href: `#${id}`, text }));
-  const nav = make("nav", { "aria-label": "Sections" }, ...links);
+  const nav = make("nav", { "aria-label": "Sections" }, make("div", { class: "links" }, ...links));
   if (data.outputs.length > 1) {
     const choice = make("select", { id: "output" });
     data.outputs.forEach((name, l) => choice.append(make("option", { value: l, text: name })));
+    choice.value = state.output;
     choice.addEventListener("change", () => state.explain(Number(choice.value)));
     const what = data.classes ? "Explained class" : "Explained output";
     nav.append(make("label", { class: "explained" }, make("span", { text: what }), choice));
   }
   return nav;
+}
+
+/* The class that the first row most probably is; of several numbers, the first. */
+function firstExplained(data, state) {
+  state.look();
+  return data.outputs.length > 1 && data.classes
+    ? state.predicted.indexOf(Math.max(...state.predicted))
+    : 0;
+}
+
+/* What sticks below the navigation, or is jumped to, must know how tall it is. */
+function measure(nav) {
+  const tell = () => document.documentElement.style.setProperty("--nav", `${nav.offsetHeight}px`);
+  window.addEventListener("resize", tell);
+  tell();
 }
 
 function start() {
@@ -105,13 +121,16 @@ function start() {
   ].filter(([, , build]) => build);
   const rows = rowTable(data, state);
   state.load(state.row);
+  state.output = firstExplained(data, state);
   const header = document.getElementById("top");
   header.append(
     make("p", { class: "brand", text: "polyadic report" }),
     make("h1", { text: data.title }),
     overview(data),
   );
-  header.after(navigation(data, state, parts));
+  const nav = navigation(data, state, parts);
+  header.after(nav);
+  measure(nav);
   document.getElementById("main").replaceChildren(...parts.map(([, , build]) => build()));
   document.getElementById("whatif").append(rows);
   document.getElementById("foot").append(

@@ -234,6 +234,7 @@ function reasons(data, state) {
     for (const change of steps) path.push(path[path.length - 1] + change);
     const largest = Math.max(...steps.map(Math.abs), 1e-300);
     const place = scale(...widen(extent(path)), 0, 1);
+    list.dataset.output = state.output;
     list.dataset.base = base;
     list.dataset.values = JSON.stringify(Array.from(shapley));
     steps.forEach((change, k) => {
@@ -329,7 +330,7 @@ function rowTable(data, state) {
     make("h3", { text: "Rows to start from" }),
     make("p", {
       class: "note",
-      text: `${numbers.length} of the rows passed, at even steps from the lowest to the highest prediction. Pick one to put it into the panel.`,
+      text: `${numbers.length} of the rows passed, at even steps from the lowest to the highest ${data.outputs.length > 1 ? `score of ${data.outputs[0]}` : "prediction"}. Pick one to put it into the panel.`,
     }),
     tableOf("Rows to start from", heads, rows),
   );
