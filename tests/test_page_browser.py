@@ -422,3 +422,15 @@ def test_odd_tables_have_pages_without_errors(visit):
     tab = visit(tiny_regressor().fit(X, X[:, 0]), X[:1], X[:1, 0])
     assert json.loads(tab.get_attribute("#prediction", "data-raw"))
     assert tab.locator("#effects figure").count() == 3
+
+
+@pytest.mark.parametrize("scale", [1e-40, 1e40, 0.0])
+def test_targets_of_any_size_have_pages_without_errors(scale, visit):
+    X, y = numeric_table(missing=0.0)
+    target = scale * y if scale else np.ones(len(X))
+    model = tiny_regressor().fit(X, target)
+    tab = visit(model, X, target)
+    shown = show(tab, plain(X[0]))
+    size = np.abs(model.raw(X)).max()
+    assert np.allclose(shown["raw"], model.raw(X[:1])[0], rtol=0, atol=1e-5 * size)
+    assert np.allclose(sum(shown["shapley"]), shown["raw"][0] - shown["base"], atol=1e-9 * size)

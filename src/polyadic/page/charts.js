@@ -59,9 +59,12 @@ function percent(share) {
 
 const shorten = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
+/* Whether two ends differ by more than rounding. */
+const distinct = (low, high) => high - low > 1e-9 * Math.max(Math.abs(low), Math.abs(high));
+
 /* Round numbers between two ends, about as many as asked for. */
 function ticks(low, high, count) {
-  if (!(high > low)) return [low];
+  if (!distinct(low, high)) return [low];
   const rough = (high - low) / count;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((k) => k * power >= rough * 0.999);
@@ -78,7 +81,7 @@ function scale(low, high, from, to) {
 }
 
 function widen([low, high]) {
-  const room = high > low ? 0.06 * (high - low) : Math.abs(low) * 0.1 || 1;
+  const room = distinct(low, high) ? 0.06 * (high - low) : Math.abs(low) * 0.1 || 1;
   return [low - room, high + room];
 }
 

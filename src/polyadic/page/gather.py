@@ -12,7 +12,7 @@ import polyadic
 from polyadic import explain, losses, marginals
 from polyadic.columns import Column
 from polyadic.page import quality
-from polyadic.page.payload import encode_array, map_name, model_payload
+from polyadic.page.payload import encode_array, encode_short, map_name, model_payload
 from polyadic.targets import Classification
 
 MOST_CATEGORIES = 2000  # of a column, beyond which the page offers the most frequent ones only:
@@ -272,7 +272,7 @@ def _effect(
             "column": n,
             "categories": labels,
             "places": np.searchsorted(kept, top).tolist(),
-            "values": encode_array(values[top], "<f4"),
+            "values": encode_short(values[top]),
             "density": own.shares[top].tolist(),
             "total": len(grid),
         }
@@ -281,7 +281,7 @@ def _effect(
     return {
         "column": n,
         "grid": encode_array(grid),
-        "values": encode_array(values, "<f4"),
+        "values": encode_short(values),
         "ends": _range(own),
         **_density(own),
     }
@@ -334,7 +334,7 @@ def _pairs(model: Any, known: list[marginals.Marginal], background: Any) -> dict
                 "columns": places,
                 "share": term.share,
                 "axes": [axis for axis, _ in sides],
-                "values": encode_array(surface.values, "<f4"),
+                "values": encode_short(surface.values),
             }
         )
     return {"pairs": out}

@@ -36,6 +36,12 @@ def encode_array(array: np.ndarray, dtype: str = "<f8") -> dict[str, str]:
     return {"type": dtype[1:], "data": base64.b64encode(flat.tobytes()).decode("ascii")}
 
 
+def encode_short(array: np.ndarray) -> dict[str, str]:
+    """Return an array for the eye, in float32 unless its numbers are out of that range."""
+    size = float(np.max(np.abs(array), initial=0.0))
+    return encode_array(array, "<f4" if 1e-30 < size < 1e30 else "<f8")
+
+
 def model_payload(model: Any, marginals: list, kept: list[np.ndarray | None]) -> dict[str, Any]:
     """Return all that the page needs to predict and to explain a row.
 

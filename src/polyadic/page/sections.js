@@ -11,7 +11,17 @@ function section(id, title, lead, ...children) {
 }
 
 function tableOf(caption, heads, rows) {
-  const head = make("tr", {}, ...heads.map((text) => make("th", { scope: "col", text })));
+  const head = make(
+    "tr",
+    {},
+    ...heads.map((text, k) =>
+      make("th", {
+        scope: "col",
+        text,
+        class: rows[0].children[k].classList.contains("end") && "end",
+      }),
+    ),
+  );
   return make(
     "div",
     { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
