@@ -127,6 +127,7 @@ def test_a_model_of_an_older_file_is_explained_over_the_rows_passed(fitted, tmp_
     for name in ("means", "weights"):
         assert np.allclose(decode(here["model"][name]), decode(there["model"][name]), atol=1e-6)
     assert np.allclose(here["importance"]["total"], there["importance"]["total"], atol=1e-6)
+    assert (here["background"], there["background"]) == ("the training rows", "the rows passed")
 
 
 # ---- what is shown -------------------------------------------------------------------------------

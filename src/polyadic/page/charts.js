@@ -127,7 +127,7 @@ function footing(root, x, values, at) {
    that marks a value. */
 function effectCurve(name, effect, values, limits) {
   const [left, right, top, bottom, ground] = [46, 314, 10, 132, 166];
-  const root = canvas(320, 186, `Effect of ${name}, with the density of the training rows`);
+  const root = canvas(320, 186, `Effect of ${name}, with the density of the rows`);
   const [low, high] = effect.ends;
   const x = scale(low, high, left, right);
   const y = scale(...limits, bottom, top);

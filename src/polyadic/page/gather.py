@@ -52,6 +52,7 @@ def gather(model: Any, X: Any, y: Any, title: str | None, target: str | None) ->
         "classes": _classes(model),
         "link": _link(model),
         "n_rows": n_rows,
+        "background": "the training rows" if background is None else "the rows passed",
         "quality": None if actual is None else _quality(model, X, actual, raw),
         "model": model_payload(model, known, kept),
         "columns": [
@@ -161,8 +162,11 @@ def _facts(model: Any, known: list[marginals.Marginal], n_rows: int) -> list[lis
         ["Columns", ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))],
         ["Maps", ", ".join(f"{count:,} {name}" for name, count in sorted(maps.items()))],
         ["Parameters", f"{numbers:,}"],
-        ["Training rows", f"{known[0].weight:,.12g}"],
-        ["Rows on this page", f"{n_rows:,}"],
+        [
+            "Training rows",
+            f"{known[0].weight:,.12g}" if hasattr(model, "marginals_") else "unknown",
+        ],
+        ["Rows passed", f"{n_rows:,}"],
         ["Settings", _settings(model)],
     ]
 

@@ -48,6 +48,7 @@ function openState(data, model) {
       data.columns.map((_, n) => n).filter((n) => !same(state.values[n], cell(state.row, n))),
     valueText: (n) => said(data.columns[n], state.values[n]),
     cellText: (k, n) => said(data.columns[n], cell(k, n)),
+    /* Moves the model to row k: for the table, before the page has a row of its own. */
     predictedText(k) {
       data.columns.forEach((_, n) => engine.set(model, n, cell(k, n)));
       const predicted = link(engine.raw(model));
@@ -135,7 +136,7 @@ function start() {
   document.getElementById("whatif").append(rows);
   document.getElementById("foot").append(
     make("p", {
-      text: `Made by polyadic ${data.version}. Everything on this page is computed from the model inside it, in closed form; averages take the columns as independent, with the marginals of the training rows. Nothing is loaded or sent.`,
+      text: `Made by polyadic ${data.version}. Everything on this page is computed from the model inside it, in closed form; averages take the columns as independent, with the marginals of ${data.background}. Nothing is loaded or sent.`,
     }),
   );
   state.pick(state.row);

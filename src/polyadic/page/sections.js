@@ -220,7 +220,7 @@ function effects(data, state) {
     data.columns.length > data.effects.length
       ? ` The strongest ${data.effects.length} of ${data.columns.length} columns are shown.`
       : "";
-  const lead = `The main effect on ${L > 1 ? "the raw score of the explained output" : state.scaleName()}, zero on average; numbers from the 1st to the 99th percentile of the training rows, whose density is below. The mark is the row of the what-if panel.${more}`;
+  const lead = `The main effect on ${L > 1 ? "the raw score of the explained output" : state.scaleName()}, zero on average; numbers from the 1st to the 99th percentile of ${data.background}, whose density is below. The mark is the row of the what-if panel.${more}`;
   return section(
     "effects",
     "What each column does by itself",
@@ -253,7 +253,7 @@ function effectBars(effect, values, limits) {
     placeBar(bar, zero, scale(...limits, 0, 1)(values[k]));
     const density = make("span", {
       class: "share",
-      title: `${percent(effect.density[k])} of the training rows`,
+      title: `${percent(effect.density[k])} of the rows`,
     });
     const thick = make("span", { class: "grain" });
     thick.style.width = `${100 * effect.density[k]}%`;
@@ -356,7 +356,7 @@ function columnTable(data) {
   return section(
     "columns",
     "The columns",
-    "As they were in the training rows.",
+    `As they are in ${data.background}.`,
     tableOf(
       "Columns of the table",
       ["column", "kind", "map", "missing", "5 % · median · 95 %, or most frequent", "total share"],

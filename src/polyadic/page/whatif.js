@@ -34,7 +34,7 @@ function whatif(data, state) {
   return section(
     "whatif",
     "What if",
-    "Move a column and see the prediction change, with exact Shapley values, computed here in your browser. Sliders take even steps through the training rows, not through the range; any number can be typed beside them.",
+    `Move a column and see the prediction change, with exact Shapley values, computed here in your browser. Sliders take even steps through ${data.background}, not through the range; any number can be typed beside them.`,
     make("div", { class: "whatif" }, left, result),
   );
 }
