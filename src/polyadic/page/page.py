@@ -54,7 +54,7 @@ def report(
     model : fitted CPRegressor or CPClassifier
     X : table of shape (n, N)
         Rows to judge the model on and to pick from. Up to 50 of them are copied into the page as
-        they are: whoever has the page has those rows, and the model.
+        they are, and targets of up to 400: whoever has the page has those, and the model.
     y : (n,) or (n, L), or None
         Their targets; with None the page has no section on accuracy.
     path : str or path
