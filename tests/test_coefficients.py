@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from polyadic import CPClassifier, CPRegressor, explain, formats, maps
 from polyadic.explain import coefficient, coefficients
-from polyadic.explain.coefficients import shift
+from polyadic.explain.elements import affine_powers
 
 ROWS, FEW = 40, {"rank": 3, "n_members": 1, "max_epochs": 2, "random_state": 0}
 
@@ -296,11 +296,18 @@ def test_sizes_can_be_over_another_table():
             assert row.size == pytest.approx(2 * sizes[row.term], rel=1e-5)
 
 
-def test_shifted_powers_are_the_powers():
-    x = np.linspace(-2, 5, 7)
-    z = np.vander((x - 1.5) / 0.4, 4, increasing=True)
-    found = np.vander(x, 4, increasing=True) @ shift(4, 1.5, 0.4).T
-    np.testing.assert_allclose(found, z, rtol=1e-9, atol=1e-9)
+def test_affine_powers_are_the_powers():
+    t = np.linspace(-2, 5, 7)
+    found = np.vander(t, 4, increasing=True) @ affine_powers(4, 1.5, -0.4).T
+    np.testing.assert_allclose(found, np.vander(1.5 - 0.4 * t, 4, increasing=True), atol=1e-13)
+
+
+@pytest.mark.parametrize("unit", [1e200, 1e-200])
+def test_powers_beyond_the_range_of_numbers_are_refused(unit):
+    X = unit * numbers(2)
+    model = CPRegressor(maps=maps.Polynomial(3), **FEW).fit(X, target())
+    with pytest.raises(ValueError, match=r"Powers up to 2 of column 'x0' .* Rescale the column"):
+        coefficient(model, {})
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,13 @@
 """Coefficients: a model as a sum over products of its columns' basis elements (paper, appendix B).
 
-Where the map of a column is a polynomial, its elements are here the powers of the column itself, in
-its own units, whatever the map standardises; of a categorical column they are the indicators of its
-categories. The sum over all products of coefficient times elements is then the raw prediction. A
-missing value is where the map puts it: at the mean of a number, at no indicator of a category.
+The elements are those of `polyadic.explain.elements`: powers of a column in its own units where its
+map is a polynomial, indicators of categories. The sum over all products of coefficient times
+elements is the raw prediction. A missing value is where the map puts it: at the mean of a number,
+at no indicator of a category.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -18,15 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from polyadic.columns import Column
 from polyadic.explain.cp import outer
+from polyadic.explain.elements import Elements, elements_of
 from polyadic.explain.listing import Listing
 from polyadic.explain.networks import contract_grid, weighed
 from polyadic.explain.reading import Term, find_columns, read
 from polyadic.formats.cp import CanonicalPolyadic, CPCores
-from polyadic.maps import OneHot, Polynomial
-from polyadic.maps.base import FeatureMap
-from polyadic.marginals import Marginal
 
 _MOST_PRODUCTS = 2_000_000
 
@@ -180,128 +176,6 @@ def coefficients(
     return Coefficients(rows, expansion.at({})[output], n_products)
 
 
-def shift(d: int, mean: float, std: float) -> np.ndarray:
-    """Return T : (d, d) with ((x - mean) / std)^k = sum_j T[k, j] x^j.
-
-    >>> shift(3, 1.0, 0.5)
-    array([[ 1.,  0.,  0.],
-           [-2.,  2.,  0.],
-           [ 4., -8.,  4.]])
-    """
-    out = np.zeros((d, d))
-    for k in range(d):
-        for j in range(k + 1):
-            out[k, j] = math.comb(k, j) * (-mean) ** (k - j) / std**k
-    return out
-
-
-# ---- the elements of one column -----------------------------------------------------------------
-
-
-class _Elements:
-    """The basis elements of a column as they are written: the constant, then those with a name."""
-
-    noun = "elements"
-
-    def __init__(self, column: Column, feature_map: FeatureMap):
-        self.column, self.map = column, feature_map
-        self.first = int(feature_map.constant)  # number of the first element that has a name
-
-    def __len__(self) -> int:
-        return self.map.dim + 1 - self.first
-
-    def rewrite(self, core: np.ndarray) -> np.ndarray:
-        """Return the core for these elements, (1 + m, K)."""
-        return core if self.first else np.vstack([np.zeros((1, core.shape[1])), core])
-
-    def deviations(self, marginal: Marginal) -> np.ndarray:
-        """Return the standard deviation of each element that has a name, (m,)."""
-        variance = marginal.second.diagonal() - marginal.mean**2
-        return np.sqrt(np.maximum(variance[1 + self.first :], 0.0))
-
-    def find(self, value: Any) -> int:
-        """Return the place of the element that a person asks for, 0 for the constant."""
-        whole = isinstance(value, Integral) and not isinstance(value, bool)
-        if not whole or not 0 <= value < self.map.dim:
-            raise ValueError(
-                f"Column {self.column.name!r} has the {self.noun} 0 to {self.map.dim - 1}, "
-                f"got {value!r}."
-            )
-        return int(value) + 1 - self.first
-
-    def value(self, k: int) -> Any:
-        """Return what a person asks for to get the element at place k."""
-        return k - 1 + self.first
-
-    def name(self, k: int) -> str:
-        """Return the name of the element at place k."""
-        return f"{self.column.name}[{self.value(k)}]"
-
-
-class _Powers(_Elements):
-    """Powers of a column in its own units."""
-
-    map: Polynomial
-    noun = "powers"
-
-    def rewrite(self, core: np.ndarray) -> np.ndarray:
-        """Undo the standardisation: phi_k = (z^k - m_k) / s_k with z = (x - mean) / std."""
-        powers = core / np.concatenate([[1.0], self.map.element_std_])[:, None]
-        powers[0] -= self.map.element_mean_ @ powers[1:]
-        return shift(self.map.d, self.map.mean_, self.map.std_).T @ powers
-
-    def deviations(self, marginal: Marginal) -> np.ndarray:
-        """Write the powers of x in those of z, and these in the elements of the map."""
-        mean, std, spread = self.map.mean_, self.map.std_, self.map.element_std_
-        rows = shift(self.map.d, -mean / std, 1.0 / std)[1:, 1:] * spread
-        own = marginal.mean[2:]
-        covariance = marginal.second.toarray()[2:, 2:] - np.outer(own, own)
-        return np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", rows, covariance, rows), 0.0))
-
-    def name(self, k: int) -> str:
-        """Return the column, and its power where it has one."""
-        return self.column.name if k == 1 else f"{self.column.name}^{k}"
-
-
-class _Indicators(_Elements):
-    """Indicators of categories."""
-
-    map: OneHot
-
-    def find(self, value: Any) -> int:
-        """Return the place of a category; -1 for one that folds into the constant."""
-        categories = self.column.categories or ()
-        try:
-            code = self.column.code_of.get(value)
-        except TypeError:  # a list, or another value that is no category
-            code = None
-        if code is None:
-            listed = ", ".join(repr(c) for c in categories[:8])
-            more = ", ..." if len(categories) > 8 else ""
-            raise ValueError(
-                f"Column {self.column.name!r} has no category {value!r}. "
-                f"Choose from: {listed}{more}."
-            )
-        place = int(self.map.lookup_[code]) if code < len(self.map.lookup_) else 0
-        return place or -1
-
-    def value(self, k: int) -> Any:
-        """Return the category."""
-        return (self.column.categories or ())[np.flatnonzero(self.map.lookup_)[k - 1]]
-
-    def name(self, k: int) -> str:
-        """Return column and category."""
-        return f"{self.column.name}={self.value(k)}"
-
-
-def _elements(column: Column, feature_map: FeatureMap) -> _Elements:
-    if isinstance(feature_map, Polynomial) and not feature_map.normalize:
-        return _Powers(column, feature_map)
-    if isinstance(feature_map, OneHot) and column.categories is not None:
-        return _Indicators(column, feature_map)
-    return _Elements(column, feature_map)
-
-
 # ---- the whole model ----------------------------------------------------------------------------
 
 
@@ -310,7 +184,7 @@ class _Expansion:
 
     def __init__(self, model: Any):
         tensor = model.tensor_
-        self.elements = [_elements(*pair) for pair in zip(model.columns_.columns, model.maps_)]
+        self.elements = [elements_of(*pair) for pair in zip(model.columns_.columns, model.maps_)]
         self.intercept = np.asarray(tensor.intercept, dtype=np.float64)
         if isinstance(tensor, CPCores):
             form: Any = CanonicalPolyadic(tensor.dims.tolist(), tensor.rank, tensor.n_outputs)
@@ -367,7 +241,7 @@ def _sets(sizes: Sequence[int], max_order: int) -> Iterator[Term]:
 
 
 def _largest(
-    elements: Sequence[_Elements],
+    elements: Sequence[Elements],
     terms: Sequence[Term],
     values: Sequence[np.ndarray],
     scales: Sequence[np.ndarray],
