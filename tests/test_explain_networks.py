@@ -9,7 +9,7 @@ import pandas as pd
 import parts
 import pytest
 
-from polyadic import CPRegressor, TNRegressor, explain, formats, maps
+from polyadic import CPRegressor, TNClassifier, TNRegressor, explain, formats, maps
 from polyadic.explain import networks
 from polyadic.explain.reading import code, read
 from polyadic.formats.cp import CPCores
@@ -250,7 +250,7 @@ def test_every_variance_is_that_of_the_whole_grid(case, shape):
 
 @every_format
 def test_a_partial_dependence_over_rows_is_their_mean(case, monkeypatch):
-    monkeypatch.setattr(networks, "_NUMBERS", 2000)  # several chunks
+    monkeypatch.setattr(networks, "_NUMBERS", 200)  # several chunks
     model, X = model_of(case, (4, 1))
     grid = [[-1.0, 0.5, np.nan], ["u", "w"]]
     found = explain.partial_dependence(model, ["c1", "c2"], grid, background=X.iloc[:11])
@@ -366,7 +366,7 @@ def test_shapley_values_are_those_of_all_sets_of_columns(case, shape):
 
 @every_format
 def test_shapley_values_against_rows_are_their_mean(case, monkeypatch):
-    monkeypatch.setattr(networks, "_NUMBERS", 2000)  # several chunks of rows and of backgrounds
+    monkeypatch.setattr(networks, "_NUMBERS", 500)  # several chunks of rows and of backgrounds
     model, X = model_of(case, (3, 3))
     rows, background = code(model, X.iloc[:5]), code(model, X.iloc[10:23])
     reading = read(model, X.iloc[10:23])
@@ -388,3 +388,20 @@ def test_shapley_values_and_base_add_up_to_the_prediction(case):
     )
     halves = explain.shapley_interactions(model, X[:3]).values
     np.testing.assert_allclose(halves.sum(axis=2), found.values[:3], rtol=1e-8, atol=1e-9)
+
+
+# ---- fitted models ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(set(formats.FORMATS) - {"pn"}))
+def test_a_fitted_classifier_is_explained_as_it_predicts(name):
+    X = table(4)
+    y = np.array(["a", "b", "c"])[np.arange(ROWS) % 3]
+    model = TNClassifier(name, rank=2, max_epochs=2, random_state=0).fit(X, y)
+    found = explain.shapley(model, X)
+    assert found.outputs == ["a", "b", "c"]
+    np.testing.assert_allclose(
+        found.base + found.values.sum(axis=1), model.raw(X), rtol=1e-5, atol=1e-5
+    )
+    assert explain.sobol(model).orders.sum() == pytest.approx(1.0)
+    assert explain.coefficients(model, output=2).rows
