@@ -54,7 +54,7 @@ class CPReading(Reading):
         moments, rank = self.moments, self.moments.rank
         cores = [moments.columns[n].centred() if pure else moments.columns[n].core for n in term]
         parts = [phi @ core for phi, core in zip(designs, cores)]
-        out = _outer([p[:, :rank] for p in parts], self._rest(term, rows))
+        out = outer([p[:, :rank] for p in parts], self._rest(term, rows))
         if not pure:
             out = out + self._constant(term, rows)
         if moments.has_additive and (not pure or len(term) == 1):
@@ -287,7 +287,7 @@ class _Setting:
         return layout.slots, coded.index + np.repeat(shift, widths).astype(np.int32), coded.value
 
 
-def _outer(parts: list[np.ndarray], rest: np.ndarray) -> np.ndarray:
+def outer(parts: list[np.ndarray], rest: np.ndarray) -> np.ndarray:
     """Return sum_r rest_rl prod_i parts[i][k_i, r], (k_1, ..., k_m, L)."""
     *firsts, last = parts
     shape = [len(p) for p in parts]
