@@ -33,7 +33,7 @@ def interaction(result: PartialDependence, ax: Axes | None = None, output: int =
     """Draw a partial dependence: two columns as a heat map, one as a curve.
 
     A pure interaction has colours around zero: warm is above what the columns do one by one, blue
-    below. A column whose grid has one point only stands in the title.
+    below. A column whose grid has one point only stands in the title; NaN cells stay white.
 
     Parameters
     ----------
@@ -114,11 +114,14 @@ def _heat_map(
 ) -> None:
     x, y = _Axis(grids[0]), _Axis(grids[1])
     values = values[np.ix_(x.order, y.order)]
-    far = float(np.abs(_inside(x, y, values)).max()) or 1.0
-    look: dict[str, Any] = {"cmap": colour_map("sized")}
+    seen = _inside(x, y, values)
+    low, high = float(np.nanmin(seen)), float(np.nanmax(seen))
+    scale = "sized"
     if result.pure:
-        look = {"cmap": colour_map("signed"), "vmin": -far, "vmax": far}
-    mesh = ax.pcolormesh(x.edges, y.edges, values.T, rasterized=True, **look)
+        scale, high = "signed", max(-low, high) or 1.0
+        low = -high
+    look: dict[str, Any] = {"vmin": low, "vmax": high, "rasterized": True}
+    mesh = ax.pcolormesh(x.edges, y.edges, values.T, cmap=colour_map(scale), **look)
     ax.set_xlim(x.limits())
     ax.set_ylim(y.limits())
     x.mark(ax, ax.set_xticks, rotation=45, ha="right", rotation_mode="anchor")
