@@ -2,7 +2,8 @@
 
     python examples/adult.py --out pictures
 
-A quarter of a minute on two cores, and as much again the first time, to compile.
+A quarter of a minute on two cores, and as much again the first time, to compile. Needs pandas, and
+the extras `cli` and `plot`.
 """
 
 import argparse

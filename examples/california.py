@@ -2,7 +2,8 @@
 
     python examples/california.py --out pictures
 
-About ten seconds on two cores, and a quarter of a minute more the first time, to compile.
+About ten seconds on two cores, and a quarter of a minute more the first time, to compile. Needs
+pandas, and the extras `cli` and `plot`.
 """
 
 import argparse
