@@ -2,151 +2,29 @@
 
 import copy
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
 import pytest
+from explained import (
+    FEW,
+    ROWS,
+    cases,
+    mixed_columns,
+    numbers,
+    one_output,
+    pure_terms,
+    target,
+    three_outputs,
+    two_classes,
+    variance,
+    whole_grid,
+)
+from scipy.special import binom
 from sklearn.exceptions import NotFittedError
 
-from polyadic import CPClassifier, CPRegressor, explain, maps
+from polyadic import CPRegressor, explain, maps
 from polyadic.explain.words import _curve
-
-ROWS, FEW = 60, {"rank": 4, "n_members": 1, "max_epochs": 2, "random_state": 0}
-
-
-def numbers(seed=0, n_columns=3):
-    """Rows of few distinct values, so that the marginals are uneven."""
-    rng = np.random.default_rng(seed)
-    return rng.choice(
-        [-1.0, -0.3, 0.2, 0.9, 2.0], size=(ROWS, n_columns), p=[0.3, 0.3, 0.2, 0.1, 0.1]
-    )
-
-
-def target(X, seed=1):
-    noise = np.random.default_rng(seed).normal(size=len(X))
-    return X[:, 0] + X[:, 1] ** 2 - 2 * X[:, 0] * X[:, 2] + 0.3 * noise
-
-
-def mixed():
-    X = numbers()
-    frame = pd.DataFrame(X[:, :2], columns=["a", "b"])
-    frame["c"] = pd.Categorical(np.array(["u", "v", "w"])[np.arange(ROWS) % 3])
-    frame.loc[::7, "b"] = np.nan
-    frame.loc[::11, "c"] = None
-    return frame
-
-
-def one_output():
-    X = numbers()
-    return CPRegressor(**FEW).fit(X, target(X)), X
-
-
-def three_outputs():
-    X = numbers()
-    return CPRegressor(**FEW).fit(X, np.column_stack([target(X, s) for s in range(3)])), X
-
-
-def additive_part():
-    X = numbers()
-    y = np.column_stack([target(X, s) for s in range(2)])
-    model = CPRegressor(**FEW | {"rank": 2, "init": "linear"}).fit(X, y)
-    assert model.tensor_.additive is not None
-    return model, X
-
-
-def merged_members():
-    X = np.random.default_rng(3).normal(size=(ROWS, 3))
-    model = CPRegressor(maps=maps.Hat(n_knots=4), **FEW | {"n_members": 2}).fit(X, target(X))
-    return model, X[:9]
-
-
-def merged_additive():
-    X = numbers()
-    model = CPRegressor(**FEW | {"rank": 2, "init": "linear", "n_members": 2}).fit(X, target(X))
-    assert model.tensor_.additive is not None
-    return model, X
-
-
-def mixed_columns():
-    X = mixed()
-    return CPRegressor(**FEW).fit(X, target(numbers())), X
-
-
-def no_constant():
-    X = numbers()
-    map_ = maps.Polynomial(4, normalize=True)
-    return CPRegressor(maps=map_, init="gaussian", **FEW).fit(X, target(X)), X
-
-
-def two_classes():
-    X = mixed()
-    return CPClassifier(**FEW).fit(X, np.where(target(numbers()) > 0, "high", "low")), X
-
-
-CASES = [
-    one_output,
-    three_outputs,
-    additive_part,
-    merged_members,
-    merged_additive,
-    mixed_columns,
-    no_constant,
-    two_classes,
-]
-cases = pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-
-
-def distinct(column):
-    """Return one row for each distinct value, and the shares of those values."""
-    _, first, counts = np.unique(
-        np.where(np.isnan(column), 99.0, column), return_index=True, return_counts=True
-    )
-    return first, counts / len(column)
-
-
-def whole_grid(model, X):
-    """Evaluate the model on all combinations of distinct values, in double precision.
-
-    Returns f : (k_1, ..., k_N, L), and rows and shares of the values of each column.
-    """
-    coded = model.columns_.code(X)
-    picked = [distinct(np.asarray(c, dtype=float)) for c in coded]
-    cores, n_columns = model.tensor_, len(coded)
-    f = cores.weights.astype(float)
-    terms, extra = np.ones((1, cores.rank)), np.zeros((1, cores.n_outputs))
-    for n, (rows, _) in enumerate(picked):
-        phi = model.maps_[n].dense(coded[n][rows])
-        terms = (terms[:, None] * (phi @ cores.factors[n])).reshape(-1, cores.rank)
-        own = np.zeros((len(rows), 1)) if cores.additive is None else phi @ cores.additive[n]
-        extra = (extra[:, None] + own).reshape(-1, cores.n_outputs)
-    f = cores.intercept + extra + terms @ f
-    shape = [len(rows) for rows, _ in picked]
-    assert len(shape) == n_columns
-    return f.reshape(*shape, -1), [rows for rows, _ in picked], [share for _, share in picked]
-
-
-def average(f, shares, kept):
-    """Average over all columns but the kept ones; averaged axes stay, with length one."""
-    for n, share in enumerate(shares):
-        if n not in kept:
-            weights = share.reshape([-1 if m == n else 1 for m in range(f.ndim)])
-            f = (f * weights).sum(axis=n, keepdims=True)
-    return f
-
-
-def pure_terms(f, shares):
-    """Return every pure term of the functional ANOVA, by its definition."""
-    out = {}
-    for order in range(len(shares) + 1):
-        for chosen in combinations(range(len(shares)), order):
-            smaller = [t for t in out if set(t) < set(chosen)]
-            out[chosen] = average(f, shares, chosen) - sum(out[t] for t in smaller)
-    return out
-
-
-def variance(term, shares):
-    return float(average((term**2).sum(axis=-1, keepdims=True), shares, ()).sum())
 
 
 @cases
@@ -155,7 +33,7 @@ def test_every_variance_is_that_of_the_whole_grid(case):
     f, _, shares = whole_grid(model, X)
     expected = pure_terms(f, shares)
     mean = expected.pop(())
-    found = explain.interactions(model, X, max_order=3, top=None)
+    found = explain.interactions(model, background=X, max_order=3, top=None)
     total = variance(f - mean, shares)
     assert found.total == pytest.approx(total, rel=1e-9)
     assert found.n_terms == len(found.rows) == 7
@@ -170,7 +48,7 @@ def test_every_variance_is_that_of_the_whole_grid(case):
 @cases
 def test_shares_of_all_orders_add_up_to_one(case):
     model, X = case()
-    found = explain.interactions(model, X, max_order=3, top=None)
+    found = explain.interactions(model, background=X, max_order=3, top=None)
     assert sum(row.share for row in found.rows) == pytest.approx(1.0, abs=1e-9)
     assert sum(found.orders) == pytest.approx(1.0, abs=1e-9)
     sizes = [row.variance for row in found.rows]
@@ -184,7 +62,7 @@ def test_effects_are_the_order_one_terms_of_the_whole_grid(case):
     expected = pure_terms(f, shares)
     found = explain.effects(model, X)
     coded = model.columns_.code(X)
-    by_name = {row.columns: row for row in explain.interactions(model, X, top=None).rows}
+    by_name = {row.columns: row for row in explain.interactions(model, background=X, top=None).rows}
     for n, name in enumerate(model.columns_.names):
         curve = expected[(n,)].reshape(-1, f.shape[-1])
         at = dict(zip(coded[n][rows[n]].tolist(), curve))
@@ -213,14 +91,57 @@ def test_the_grid_of_the_test_is_what_the_model_predicts(case):
     np.testing.assert_allclose(model.raw(mixed_row)[0], f[0, 0, 0], rtol=1e-4, atol=1e-5)
 
 
+@cases
+def test_sobol_indices_are_sums_over_the_whole_grid(case):
+    model, X = case()
+    f, _, shares = whole_grid(model, X)
+    terms = pure_terms(f, shares)
+    sizes = {term: variance(terms[term], shares) for term in terms if term}
+    total = sum(sizes.values())
+    found = explain.sobol(model, background=X)
+    assert found.variance == pytest.approx(total, rel=1e-9)
+    for n in range(3):
+        own = [size for term, size in sizes.items() if n in term]
+        assert found.first[n] == pytest.approx(sizes[(n,)] / total, rel=1e-7, abs=1e-12)
+        assert found.total[n] == pytest.approx(sum(own) / total, rel=1e-7, abs=1e-12)
+        order = [size for term, size in sizes.items() if len(term) == n + 1]
+        assert found.orders[n] == pytest.approx(sum(order) / total, rel=1e-7, abs=1e-12)
+    assert found.orders.sum() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_blocks_of_terms_add_up(monkeypatch):
+    model, X = mixed_columns()
+    whole = explain.sobol(model, background=X)
+    monkeypatch.setattr("polyadic.explain.cp._BLOCK", 1)
+    found = explain.sobol(model, background=X)
+    for name in ("first", "total", "orders", "variance"):
+        np.testing.assert_allclose(getattr(found, name), getattr(whole, name), rtol=1e-12)
+
+
+def test_orders_of_a_hundred_columns_are_those_of_the_binomial_law():
+    # Equal columns, mean one and variance q: order k has the share C(N, k) q^k / ((1+q)^N - 1).
+    X = np.random.default_rng(0).choice([-1.0, 1.0], size=(64, 100))
+    X[:32] = 1.0
+    X[32:] = -1.0
+    model = CPRegressor(maps=maps.Polynomial(2), **FEW).fit(X, X[:, 0])
+    q = 0.02
+    factor = np.array([[1.0], [np.sqrt(q)]])
+    tensor = replace(model.tensor_, factors=[factor] * 100, weights=np.ones((1, 1)), additive=None)
+    model.tensor_ = tensor
+    found = explain.sobol(model)
+    expected = np.array([binom(100, k) * q**k for k in range(1, 101)])
+    np.testing.assert_allclose(found.orders, expected / expected.sum(), rtol=1e-6, atol=1e-15)
+    np.testing.assert_allclose(found.total, q * (1 + q) ** 99 / ((1 + q) ** 100 - 1), rtol=1e-6)
+
+
 def test_the_size_of_a_factor_does_not_matter():
     model, X = one_output()
-    expected = explain.interactions(model, X)
+    expected = explain.interactions(model, background=X)
     cores = model.tensor_
     sizes = (1e-150, 1e100, 1e50)
     factors = [a.astype(float) * size for a, size in zip(cores.factors, sizes)]
     model.tensor_ = replace(cores, factors=factors)
-    found = explain.interactions(model, X)
+    found = explain.interactions(model, background=X)
     assert [row.columns for row in found.rows] == [row.columns for row in expected.rows]
     np.testing.assert_allclose(
         [row.variance for row in found.rows], [row.variance for row in expected.rows], rtol=1e-9
@@ -235,11 +156,11 @@ def test_hundreds_of_columns_stay_in_range():
     factors = [np.array([[1e-4] * 4, [0.0] * 4]) for _ in range(400)]
     factors[7][1] = 1e-4  # the one column that does anything
     model.tensor_ = replace(cores, factors=factors, weights=np.ones((4, 1)))
-    found = explain.interactions(model, X, max_order=1)
+    found = explain.interactions(model, background=X, max_order=1)
     assert found.total == 0.0  # 1e-1600: there is nothing to explain, and nothing breaks
     factors = [f * 1e4 for f in factors]
     model.tensor_ = replace(cores, factors=factors, weights=np.ones((4, 1)))
-    found = explain.interactions(model, X, max_order=1, top=1)
+    found = explain.interactions(model, background=X, max_order=1, top=1)
     assert found.rows[0].columns == ("x7",)
     assert found.rows[0].share == pytest.approx(1.0)
     effect = 16 * np.var(model.maps_[7].dense(X[:, 7])[:, 1])
@@ -252,7 +173,7 @@ def test_a_mean_of_zero_leaves_the_interaction():
     model.tensor_ = replace(
         model.tensor_, factors=[np.array([[0.0], [2.0]])] * 2, weights=np.array([[1.5]])
     )
-    found = explain.interactions(model, X, top=None)
+    found = explain.interactions(model, background=X, top=None)
     assert found.rows[0] == (("x0", "x1"), pytest.approx(36.0), pytest.approx(1.0))
     assert [row.variance for row in found.rows[1:]] == [0.0, 0.0]
 
@@ -261,16 +182,16 @@ def test_a_constant_model_has_no_shares():
     X = numbers()
     model = CPRegressor(**FEW).fit(X, np.ones(ROWS))
     model.tensor_ = replace(model.tensor_, weights=np.zeros_like(model.weights_))
-    found = explain.interactions(model, X)
+    found = explain.interactions(model, background=X)
     assert found.total == 0.0
     assert {row.share for row in found.rows} == {0.0}
-    assert explain.in_words(model, X) == []
+    assert explain.in_words(model, background=X) == []
     assert explain.effects(model, X).share.tolist() == [0.0, 0.0, 0.0]
 
 
 def test_repeating_the_table_changes_nothing():
     model, X = mixed_columns()
-    once, twice = (explain.interactions(model, x) for x in (X, pd.concat([X, X])))
+    once, twice = (explain.interactions(model, background=x) for x in (X, pd.concat([X, X])))
     for a, b in zip(once.rows, twice.rows):
         assert a.columns == b.columns
         assert a.variance == pytest.approx(b.variance, rel=1e-9)
@@ -278,11 +199,11 @@ def test_repeating_the_table_changes_nothing():
 
 def test_results_print_as_aligned_tables():
     model, X = mixed_columns()
-    lines = str(explain.interactions(model, X, top=4)).splitlines()
+    lines = str(explain.interactions(model, background=X, top=4)).splitlines()
     assert lines[0].split() == ["term", "variance", "share"]
     assert len(lines) == 6
     assert len({len(line) for line in lines[:-1]}) == 1
-    assert lines[-1].startswith("4 of 6 terms.")
+    assert lines[-1].startswith("4 of 7 terms.")
     lines = str(explain.effects(model, X)).splitlines()
     assert lines[0].split() == ["column", "variance", "share", "lowest", "highest"]
     assert len(lines) == 4
@@ -296,27 +217,27 @@ def test_a_column_without_a_number_is_no_error():
     assert found.values[1].shape == (0, 1)
     assert found.variance[1] == pytest.approx(0.0, abs=1e-12)
     assert "b" in str(found)
-    assert len(explain.in_words(model, X)) == 1
+    assert len(explain.in_words(model, background=X)) == 1
 
 
 @pytest.mark.parametrize("order", [0, -1, 1.5, True, "2"])
 def test_what_is_no_order_is_refused(order):
     model, X = one_output()
     with pytest.raises(ValueError, match="max_order must be a whole number of at least 1"):
-        explain.interactions(model, X, max_order=order)
+        explain.interactions(model, background=X, max_order=order)
 
 
 def test_more_terms_than_can_be_read_are_refused():
     X = np.random.default_rng(0).normal(size=(30, 60))
     model = CPRegressor(**FEW).fit(X, X[:, 0])
     with pytest.raises(ValueError, match=r"max_order=9 over 60 columns would be .* terms"):
-        explain.interactions(model, X, max_order=9)
+        explain.interactions(model, background=X, max_order=9)
 
 
 def test_an_unfitted_model_is_refused():
-    for function in (explain.interactions, explain.effects, explain.in_words):
+    for function in (explain.interactions, explain.effects, explain.in_words, explain.sobol):
         with pytest.raises(NotFittedError):
-            function(CPRegressor(), numbers())
+            function(CPRegressor())
 
 
 # ---- words --------------------------------------------------------------------------------------
@@ -355,7 +276,7 @@ def test_words_follow_the_effects():
     X["city"] = pd.Categorical(np.array(["Bonn", "Ulm"])[np.arange(400) % 2])
     y = -0.1 * X["age"] + 0.01 * (X["age"] - 40) * (X["weight"] - 70) + 2 * (X["city"] == "Ulm")
     model = CPRegressor(n_members=2, random_state=0).fit(X, y)
-    said = explain.in_words(model, X, top=3)
+    said = explain.in_words(model, background=X, top=3)
     age = next(s for s in said if s.startswith("age lowers"))
     assert age.startswith("age lowers the prediction: from +1.")
     city = next(s for s in said if s.startswith("city "))
@@ -367,8 +288,10 @@ def test_words_follow_the_effects():
 
 def test_words_name_what_the_raw_prediction_is():
     model, X = two_classes()
-    assert "the score of 'low'" in " ".join(explain.in_words(model, X, top=7))
+    assert "the score of 'low'" in " ".join(explain.in_words(model, background=X, top=7))
     model, X = three_outputs()
-    assert "matters by itself, over all 3 outputs" in " ".join(explain.in_words(model, X))
+    assert "matters by itself, over all 3 outputs" in " ".join(
+        explain.in_words(model, background=X)
+    )
     counts = CPRegressor(loss="poisson", **FEW).fit(X, np.abs(target(X)))
-    assert "the raw prediction" in " ".join(explain.in_words(counts, X))
+    assert "the raw prediction" in " ".join(explain.in_words(counts, background=X))

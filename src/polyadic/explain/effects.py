@@ -292,7 +292,10 @@ def _as_array(values: Any) -> np.ndarray:
 def code_points(column: Column, points: Any) -> np.ndarray:
     """Code values of one column; an unseen category is as a missing one."""
     if column.categories is not None:
-        return np.array([column.code_of.get(p, -1) for p in np.asarray(points, dtype=object).tolist()], dtype=np.int64)
+        return np.array(
+            [column.code_of.get(p, -1) for p in np.asarray(points, dtype=object).tolist()],
+            dtype=np.int64,
+        )
     try:
         return np.asarray(points, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -309,9 +312,11 @@ def _grid(column: Column, marginal: Marginal, n_points: int) -> tuple[np.ndarray
     if len(known) == 0:
         return known, known
     at = np.round(np.linspace(0, len(known) - 1, n_points)).astype(int)
-    # Half of the points on quantiles, half evenly between: long tails are to be seen too.
-    even = np.linspace(known[1], known[-2], n_points // 2)
-    points = np.unique(np.concatenate([known[at], even])) if n_points > 20 else np.unique(known[at])
+    points = np.unique(known)
+    if len(points) > n_points // 2:  # not a column of few values
+        # Half of the points on quantiles, half evenly between: long tails are to be seen too.
+        even = np.linspace(known[1], known[-2], n_points // 2)
+        points = np.unique(np.concatenate([known[at[::2]], known[-1:], even]))
     return points, points
 
 

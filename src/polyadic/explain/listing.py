@@ -29,7 +29,9 @@ class Listing(ABC):
 
     def __repr__(self) -> str:
         table = self.table()
-        rows = [tuple(_cell(name, v) for name, v in zip(table, row)) for row in zip(*table.values())]
+        rows = [
+            tuple(_cell(name, v) for name, v in zip(table, row)) for row in zip(*table.values())
+        ]
         lines = align(tuple(table), rows[:_MOST_LINES])
         if len(rows) > _MOST_LINES:
             lines.append(f"... and {len(rows) - _MOST_LINES} more; see to_pandas().")

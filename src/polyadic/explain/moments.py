@@ -96,9 +96,7 @@ class Moments:
         return out
 
 
-def measure(
-    cores: CPCores, maps: Sequence[FeatureMap], marginals: Sequence[Marginal]
-) -> Moments:
+def measure(cores: CPCores, maps: Sequence[FeatureMap], marginals: Sequence[Marginal]) -> Moments:
     """Return the moments of these cores over marginals, in double precision."""
     rank = cores.rank
     columns, log_size = [], np.zeros(rank)

@@ -1,0 +1,118 @@
+"""Laws of marginals: they are what averages over the table's columns need, and no more."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from explained import FEW, cases, mixed, numbers, target
+from parts import mixed_table
+
+import polyadic
+from polyadic import CPRegressor, TNRegressor, explain, marginals
+from polyadic.columns import Column
+
+
+def columns_of(maps):
+    return [
+        Column(f"x{n}", m.kind, tuple(range(4)) if m.kind == "categorical" else None)
+        for n, m in enumerate(maps)
+    ]
+
+
+def test_moments_are_weighted_means_of_the_features():
+    maps, coded = mixed_table()
+    weight = np.random.default_rng(0).uniform(0, 2, len(coded[0]))
+    found = marginals.learn(columns_of(maps), maps, coded, weight)
+    share = weight / weight.sum()
+    for own, x, marginal in zip(maps, coded, found):
+        phi = marginals.design(own, x).toarray()
+        np.testing.assert_allclose(marginal.mean, share @ phi, atol=1e-12)
+        np.testing.assert_allclose(
+            marginal.second.toarray(), phi.T @ (share[:, None] * phi), atol=1e-9
+        )
+        known = ~np.isnan(x) if own.kind == "numeric" else x >= 0
+        assert marginal.missing == pytest.approx(share[~known].sum())
+        assert marginal.weight == pytest.approx(weight.sum())
+
+
+def test_a_design_times_a_full_core_is_the_function_of_the_core():
+    maps, coded = mixed_table()
+    for own, x in zip(maps, coded):
+        core = np.random.default_rng(0).normal(size=(own.dim, 3))
+        found = marginals.design(own, x) @ marginals.full_core(own, core)
+        np.testing.assert_allclose(found, own.dense(x) @ core, atol=1e-12)
+
+
+def test_a_mixture_is_the_marginal_of_all_rows():
+    maps, coded = mixed_table(60)
+    columns = columns_of(maps)
+    whole = marginals.learn(columns, maps, coded)
+    halves = [
+        marginals.learn(columns, maps, [x[s] for x in coded]) for s in (slice(20), slice(20, 60))
+    ]
+    for one, two, all_rows in zip(*halves, whole):
+        found = one.mix(two)
+        np.testing.assert_allclose(found.mean, all_rows.mean, atol=1e-12)
+        np.testing.assert_allclose(found.second.toarray(), all_rows.second.toarray(), atol=1e-9)
+        np.testing.assert_allclose(found.shares, all_rows.shares, atol=1e-12)
+        assert found.missing == pytest.approx(all_rows.missing)
+        assert found.weight == all_rows.weight == 60
+        if len(found.quantiles):
+            assert found.quantiles[[0, -1]].tolist() == all_rows.quantiles[[0, -1]].tolist()
+
+
+def test_arrays_restore_the_marginal():
+    maps, coded = mixed_table()
+    columns = columns_of(maps)
+    for column, own, marginal in zip(columns, maps, marginals.learn(columns, maps, coded)):
+        again = marginals.Marginal.restore(marginal.arrays(), own.dim, len(column.categories or ()))
+        np.testing.assert_array_equal(again.mean, marginal.mean)
+        np.testing.assert_allclose(again.second.toarray(), marginal.second.toarray(), atol=1e-15)
+        np.testing.assert_array_equal(again.quantiles, marginal.quantiles)
+        assert (again.missing, again.weight) == (marginal.missing, marginal.weight)
+
+
+@cases
+def test_a_loaded_model_explains_as_the_saved_one(case, tmp_path):
+    model, X = case()
+    model.save(tmp_path / "model.polyadic")
+    again = polyadic.load(tmp_path / "model.polyadic")
+    np.testing.assert_allclose(explain.sobol(again).total, explain.sobol(model).total, rtol=1e-12)
+    np.testing.assert_allclose(
+        explain.shapley(again, X).values, explain.shapley(model, X).values, atol=1e-12
+    )
+    for a, b in zip(explain.effects(again).grid, explain.effects(model).grid):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_file_without_marginals_loads(tmp_path):
+    X = numbers()
+    model = CPRegressor(**FEW).fit(X, target(X))
+    del model.marginals_
+    model.save(tmp_path / "model.polyadic")
+    again = polyadic.load(tmp_path / "model.polyadic")
+    assert not hasattr(again, "marginals_")
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_passes_add_their_rows():
+    X = numbers()
+    model = CPRegressor(**FEW).partial_fit(X[:20], target(X)[:20])
+    model.partial_fit(X[20:], target(X)[20:])
+    found = explain.effects(model)
+    expected = explain.effects(model, background=X)
+    np.testing.assert_allclose(found.variance, expected.variance, rtol=1e-9)
+    assert model.marginals_[0].weight == len(X)
+
+
+def test_networks_remember_too():
+    pytest.importorskip("torch")
+    X = mixed()
+    model = TNRegressor("tt", rank=2, max_epochs=1, random_state=0).fit(X, target(numbers()))
+    assert [m.weight for m in model.marginals_] == [len(X)] * 3
+
+
+def test_columns_of_a_million_categories_stay_small():
+    n = 3000
+    X = pd.DataFrame({"id": pd.Categorical(np.arange(n).astype(str)), "x": np.arange(n) % 7})
+    model = CPRegressor(rank=2, n_members=1, max_epochs=1, random_state=0).fit(X, X["x"])
+    assert model.marginals_[0].second.nnz <= 4 * n
