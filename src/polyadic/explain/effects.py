@@ -215,10 +215,11 @@ def partial_dependence(
     >>> import numpy as np
     >>> from polyadic import CPRegressor
     >>> X = np.random.default_rng(0).uniform(-1, 1, (500, 3))
-    >>> model = CPRegressor(n_members=1, random_state=0).fit(X, 3 * X[:, 0] + X[:, 1] * X[:, 2])
-    >>> found = partial_dependence(model, ["x1", "x2"], grid=[[-0.5, 0.5], [0.5]])
-    >>> found.values.round(1).ravel()
-    array([-0.2,  0.3])
+    >>> y = 3 * X[:, 0] + X[:, 1] * X[:, 2]
+    >>> model = CPRegressor(maps="polynomial", n_members=1, random_state=0).fit(X, y)
+    >>> grid = [[-1.0, 1.0], [0.8]]
+    >>> partial_dependence(model, ["x1", "x2"], grid, pure=True).values.round(1).ravel()
+    array([-0.8,  0.8])
     """
     _check_scale(scale)
     if scale == "response" and pure:
