@@ -2,14 +2,12 @@
 
 The coefficient of a monomial is the sum over terms of the product of the cores' entries,
 sum_r c_r prod_n A^(n)[i_n, r]. The model is CP of Table I, fitted in the original units: its maps
-standardise the columns, and here that is undone, so that the cores speak of powers of x itself.
+standardise the columns, which `polyadic.explain.coefficients` undoes.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from itertools import product
-from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,8 @@ from experiments.report import Claim, Section, Table
 from experiments.synthetic import ALPHA, BETA, EPOCHS, NOISE, RANK, D
 from polyadic import CPRegressor
 from polyadic.datasets import Split, load_synthetic
+from polyadic.explain import coefficients
+from polyadic.explain.elements import affine_powers
 from polyadic.inits import Linear
 
 NAME = "coefficients"
@@ -55,38 +55,12 @@ def undo(parts: list[np.ndarray], original: np.ndarray) -> list[np.ndarray]:
 # ---- polynomials --------------------------------------------------------------------------------
 
 
-def shift(d: int, mean: float, std: float) -> np.ndarray:
-    """Return T : (d, d) with ((x - mean) / std)^k = sum_j T[k, j] x^j."""
-    out = np.zeros((d, d))
-    for k in range(d):
-        for j in range(k + 1):
-            out[k, j] = comb(k, j) * (-mean) ** (k - j) / std**k
-    return out
-
-
-def expand(cores: list[np.ndarray], weights: np.ndarray, intercept: float) -> dict[Monomial, float]:
-    """Return the coefficient of every monomial of f = intercept + sum_r c_r prod_n p_nr(x_n).
-
-    Parameters
-    ----------
-    cores : N arrays (d_n, R), coefficients of 1, x_n, x_n^2, ...
-    weights : (R,)
-    """
-    out = {}
-    for powers in product(*(range(len(core)) for core in cores)):
-        rows = np.array([core[k] for core, k in zip(cores, powers)])  # (N, R)
-        out[powers] = float(np.sum(weights * np.prod(rows, axis=0)))
-    out[(0,) * len(cores)] += intercept
-    return out
-
-
-def of_model(model: CPRegressor, standardised: bool) -> dict[Monomial, float]:
-    """Return the polynomial of a model with polynomial maps, in z = (x - mean) / std or in x."""
-    cores = [np.asarray(core, dtype=float) for core in model.cores_]
-    if not standardised:
-        ends = zip(cores, *units(model))
-        cores = [shift(len(core), mean, std).T @ core for core, mean, std in ends]
-    return expand(cores, model.weights_[:, 0], float(model.intercept_[0]))
+def of_model(model: CPRegressor) -> dict[Monomial, float]:
+    """Return the polynomial of a model with polynomial maps, in x."""
+    found = coefficients(model, max_order=N_COLUMNS, top=None)
+    names = model.columns_.names
+    out = {tuple(row.factors.get(n, 0) for n in names): row.coefficient for row in found.rows}
+    return {(0,) * len(names): found.constant} | out
 
 
 def units(model: CPRegressor) -> tuple[list[float], list[float]]:
@@ -99,14 +73,13 @@ def standardise(
     polynomial: dict[Monomial, float], mean: np.ndarray, std: np.ndarray, d: int
 ) -> dict[Monomial, float]:
     """Rewrite a polynomial in x as one in z, where x = mean + std z."""
-    out: dict[Monomial, float] = {}
+    whole = np.zeros((d,) * len(mean))
     for powers, coefficient in polynomial.items():
-        # x^k = sum_j T[k, j] z^j, by `shift` the other way round.
-        rows = [shift(d, -m / s, 1 / s)[k] for k, m, s in zip(powers, mean, std)]
-        for smaller in product(*(range(k + 1) for k in powers)):
-            share = np.prod([row[j] for row, j in zip(rows, smaller)])
-            out[smaller] = out.get(smaller, 0.0) + coefficient * float(share)
-    return out
+        whole[powers] = coefficient
+    for n, (m, s) in enumerate(zip(mean, std)):
+        # (m + s z)^k in powers of z, for every k
+        whole = np.moveaxis(np.tensordot(affine_powers(d, m, s), whole, (0, n)), 0, n)
+    return {powers: float(value) for powers, value in np.ndenumerate(whole)}
 
 
 def least_squares() -> dict[Monomial, float]:
@@ -130,11 +103,12 @@ def cp(seed: int, epochs: int, order_penalty: bool) -> dict[str, Any]:
         model.set_params(init=init, order_alpha=ALPHA, order_beta=BETA)
     found = models.fit_on_split(model, data())
     scale, (mean, std) = float(np.var(data().y_train)), units(model)
+    polynomial = of_model(model)
     return {
         "val": found["val"] / scale,
         "seconds": found["seconds"],
-        "original": named(of_model(model, standardised=False)),
-        "standardised": named(of_model(model, standardised=True)),
+        "original": named(polynomial),
+        "standardised": named(standardise(polynomial, np.array(mean), np.array(std), D)),
         "mean": mean,
         "std": std,
     }

@@ -3,11 +3,12 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 import polyadic
-from polyadic import cli, datasets
+from polyadic import CPRegressor, cli, datasets, explain
 
 pytest.importorskip("typer")
 from typer.testing import CliRunner
@@ -53,7 +54,7 @@ class Absent:
         if name in ("torch", "ray", "pandas"):
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Absent())
-from polyadic import cli, datasets
+from polyadic import CPRegressor, cli, datasets, explain
 from polyadic.commands import demo
 def fetch(**_):
     raise datasets.DatasetUnavailable("none")
@@ -85,6 +86,22 @@ def test_units_lead_back_to_the_table():
         back = task.shift + task.scale * part
         distance = abs(back[:5, None] - X[None]).max(axis=2).min(axis=1)
         assert distance.max() < 1e-9
+
+
+def test_effects_lead_back_to_the_units_of_the_table():
+    task = demo._task(datasets.load_synthetic, "Synthetic table", "y")
+    model = CPRegressor(n_members=1, rank=4, max_epochs=3, random_state=0)
+    model.fit(task.table(task.split.X_train), task.split.y_train)
+    found = explain.effects(model)
+    shown = demo.in_units(found, task)
+    assert shown.base == pytest.approx(datasets.load_synthetic().target.mean(), rel=0.05)
+    for n, edges in enumerate(shown.edges):
+        assert edges[0] == pytest.approx(shown.grid[n][0])
+        assert edges[-1] == pytest.approx(shown.grid[n][-1])
+        assert 0 <= edges[0] < shown.ends[n][0] < shown.ends[n][1] < edges[-1] <= 10
+        scale = np.sqrt(shown.variance[n] / found.variance[n])
+        np.testing.assert_allclose(shown.values[n], scale * found.values[n])
+        np.testing.assert_allclose(shown.missing[n], scale * found.missing[n])
 
 
 def test_version_is_that_of_the_package():

@@ -2,7 +2,6 @@
 
 import csv
 import json
-from itertools import product
 
 import numpy as np
 import pytest
@@ -119,24 +118,6 @@ def evaluate(polynomial, X):
     return sum(c * np.prod(X ** np.array(powers), axis=1) for powers, c in polynomial.items())
 
 
-def test_expansion_matches_brute_force():
-    rng = np.random.default_rng(0)
-    cores, weights = [rng.normal(size=(d, 4)) for d in (2, 3, 4)], rng.normal(size=4)
-    X = rng.normal(size=(20, 3))
-    parts = [np.vander(x, len(a), increasing=True) @ a for x, a in zip(X.T, cores)]
-    wanted = 0.5 + np.prod(parts, axis=0) @ weights
-    found = coefficients.expand(cores, weights, 0.5)
-    assert set(found) == set(product(range(2), range(3), range(4)))
-    np.testing.assert_allclose(evaluate(found, X), wanted, rtol=1e-10)
-
-
-def test_shifted_powers_are_the_powers():
-    x = np.linspace(-2, 5, 7)
-    z = np.vander((x - 1.5) / 0.4, 4, increasing=True)
-    found = np.vander(x, 4, increasing=True) @ coefficients.shift(4, 1.5, 0.4).T
-    np.testing.assert_allclose(found, z, rtol=1e-9, atol=1e-9)
-
-
 def test_a_standardised_polynomial_has_the_same_values():
     rng = np.random.default_rng(1)
     X, mean, std = rng.uniform(0, 10, (30, 7)), rng.normal(size=7), rng.uniform(1, 3, 7)
@@ -168,7 +149,7 @@ def test_a_models_polynomial_predicts_as_the_model_does():
     model = coefficients.models.cp_regressor(0, d=3, rank=4, epochs=2)
     model.fit(split.X_train, split.y_train)
     X, wanted = split.X_test[:50], model.predict(split.X_test[:50])
-    found = evaluate(coefficients.of_model(model, standardised=False), X)
+    found = evaluate(coefficients.of_model(model), X)
     np.testing.assert_allclose(found, wanted, rtol=1e-3)
 
 

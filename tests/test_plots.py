@@ -1,5 +1,7 @@
-"""Laws of the pictures: what is drawn is what was recorded, and nothing needs a display."""
+"""Laws of the pictures: what is drawn is what was found, and nothing needs a display."""
 
+import functools
+import itertools
 import sys
 
 import matplotlib as mpl
@@ -8,6 +10,7 @@ import pandas as pd
 import pytest
 
 from polyadic import CPClassifier, CPRegressor, explain, plots
+from polyadic.plots import rows
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -51,29 +54,364 @@ def test_without_held_out_rows_the_training_loss_is_drawn():
     assert [list(line.get_ydata()) for line in ax.lines] == [model.history_[0]["train_loss"]]
 
 
-def test_given_axes_are_drawn_on():
-    model = CPRegressor(n_members=1, **FEW).fit(*table())
-    ax = plt.figure().subplots()
-    assert plots.learning_curve(model, ax) is ax
-
-
 def test_no_epochs_are_no_error():
     model = CPRegressor(n_members=2, **FEW | {"max_epochs": 0}).fit(*table())
     plots.learning_curve(model).figure.canvas.draw()
 
 
-@pytest.mark.parametrize("classes", [0, 3])
-def test_effects_are_drawn_strongest_first(classes):
-    X, y = table()
-    if classes:
-        model = CPClassifier(n_members=1, **FEW).fit(X, np.arange(len(X)) % classes)
+# ---- effects ------------------------------------------------------------------------------------
+
+
+def odd_table(n=120):
+    """Missing values, a constant, many categories, and names that are hard to write."""
+    rng = np.random.default_rng(1)
+    X = pd.DataFrame({"a column with a name beyond all measure": rng.normal(size=n)})
+    X["b$1$"] = rng.uniform(size=n)
+    X["c"] = pd.Categorical(np.array(["u", "v", "w"])[np.arange(n) % 3])
+    X["constant"] = 1.0
+    X["many"] = pd.Categorical([f"category {i % 30:02d}" for i in range(n)])
+    X["empty"] = np.nan
+    X.loc[::7, "b$1$"] = np.nan
+    X.loc[::5, "c"] = np.nan
+    y = X.iloc[:, 0] + (X["c"] == "u") + np.arange(n) % 30 / 10 + X["b$1$"].fillna(2.0)
+    return X, y
+
+
+@functools.cache
+def fitted(kind):
+    """Return a model of the odd table with 1, 2 (targets) or 3 (classes) outputs, and the table."""
+    X, y = odd_table()
+    if kind == "classes":
+        return CPClassifier(n_members=1, **FEW).fit(X, np.digitize(y, [1.0, 2.0])), X
+    if kind == "two classes":
+        return CPClassifier(n_members=1, **FEW).fit(X, np.where(y > 2, "high", "low")), X
+    target = np.column_stack([y, -y]) if kind == "targets" else y
+    return CPRegressor(n_members=1, **FEW).fit(X, target), X
+
+
+KINDS = ["number", "targets", "two classes", "classes"]
+
+
+def panel(found, axes, column):
+    """Return the panel of a column."""
+    order = np.argsort(-found.variance, kind="stable").tolist()
+    return axes.ravel()[order.index(found.columns.index(column))]
+
+
+def bars(ax):
+    """Return the bars of data, those of the strip of densities left out."""
+    own = [b for b in ax.patches if hasattr(b, "get_x") and b.get_transform() == in_data(ax, b)]
+    return [b for b in own if b.get_facecolor()[:3] != (1.0, 1.0, 1.0)]
+
+
+def in_data(ax, patch):
+    return patch.get_patch_transform() + ax.transData
+
+
+def draw(ax):
+    (ax.ravel()[0] if isinstance(ax, np.ndarray) else ax).figure.canvas.draw()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scale", ["raw", "response"])
+def test_effects_are_drawn_strongest_first(kind, scale):
+    model, _ = fitted(kind)
+    found = explain.effects(model, scale=scale)
+    axes = plots.effects(found, top=6)
+    titles = [ax.get_title(loc="left").split(",")[0] for ax in axes.ravel() if ax.get_visible()]
+    expected = [found.columns[n] for n in np.argsort(-found.variance, kind="stable")]
+    for title, name in zip(titles, expected):
+        assert name.startswith(title.rstrip("…").replace(r"\$", "$"))
+    assert len(titles) == 6
+    draw(axes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_curves_and_bars_are_the_effects(kind):
+    found = explain.effects(fitted(kind)[0])
+    axes = plots.effects(found)
+    n_outputs = len(found.outputs)
+    for name in ("a column with a name beyond all measure", "c", "many"):
+        n, ax = found.columns.index(name), panel(found, axes, name)
+        if found.ends[n] is not None:
+            curves = [line for line in ax.lines if len(line.get_xdata()) == len(found.grid[n])]
+            drawn = np.column_stack([line.get_ydata() for line in curves])
+            np.testing.assert_array_equal(drawn, found.values[n])
+            np.testing.assert_array_equal(curves[0].get_xdata(), found.grid[n])
+        else:
+            heights = np.array([b.get_height() for b in bars(ax)]).reshape(n_outputs, -1)
+            values = found.values[n]
+            if len(values) > 16:
+                values = values[np.argsort(values[:, 0], kind="stable")]
+            np.testing.assert_allclose(heights.T, values)
+
+
+def test_response_bars_go_from_the_mean_to_the_probability():
+    found = explain.effects(fitted("two classes")[0], scale="response")
+    axes = plots.effects(found)
+    drawn = bars(panel(found, axes, "c"))
+    assert [b.get_y() for b in drawn] == [found.base[0]] * 3
+    tops = [b.get_y() + b.get_height() for b in drawn]
+    np.testing.assert_allclose(tops, found.values[2][:, 0])
+    assert axes[0, 0].get_ylabel() == "probability of low"
+
+
+def test_missing_values_are_marked_where_rows_have_them():
+    found = explain.effects(fitted("number")[0])
+    axes = plots.effects(found)
+    diamonds = [line for line in panel(found, axes, "b$1$").lines if line.get_marker() == "D"]
+    assert [d.get_ydata()[0] for d in diamonds] == found.missing[1].tolist()
+    hollow = [
+        b for b in panel(found, axes, "c").patches if b.get_facecolor()[:3] == (1.0, 1.0, 1.0)
+    ]
+    np.testing.assert_allclose([b.get_height() for b in hollow], found.missing[2])
+    labels = [t.get_text() for t in panel(found, axes, "c").get_legend().get_texts()]
+    assert labels == ["missing, 20 %"]
+    assert panel(found, axes, "many").get_legend() is None
+
+
+def test_strips_show_the_density():
+    found = explain.effects(fitted("number")[0])
+    axes = plots.effects(found)
+    (strip,) = [p for p in panel(found, axes, found.columns[0]).patches if hasattr(p, "get_data")]
+    edges, density = found.edges[0], found.density[0]
+    np.testing.assert_array_equal(strip.get_data().edges, edges)
+    per_width = density / np.diff(edges)
+    np.testing.assert_allclose(
+        strip.get_data().values / strip.get_data().values.max(), per_width / per_width.max()
+    )
+
+
+def test_effects_take_given_axes():
+    found = explain.effects(fitted("number")[0])
+    given = plt.figure().subplots(1, 3)
+    assert plots.effects(found, axes=given) is given
+    one = plt.figure().subplots()
+    assert plots.effects(found, top=1, axes=one).ravel()[0] is one
+    draw(given)
+
+
+# ---- interactions -------------------------------------------------------------------------------
+
+PAIRS = [["b$1$", "c"], ["c", "many"], ["many", "b$1$"]]
+
+
+@pytest.mark.parametrize("pure", [True, False])
+@pytest.mark.parametrize("columns", PAIRS)
+def test_heat_maps_hold_the_values(columns, pure):
+    found = explain.partial_dependence(fitted("targets")[0], columns, pure=pure)
+    ax = plots.interaction(found, output=1)
+    mesh = ax.collections[0]
+    np.testing.assert_array_equal(mesh.get_array(), found.values[:, :, 1].T)
+    low, high = mesh.get_clim()
+    assert low == -high if pure else low == found.values[..., 1].min()
+    assert ("interaction" in ax.figure.axes[1].get_ylabel()) == pure
+    draw(ax)
+
+
+def test_cells_of_an_uneven_grid_meet_halfway():
+    grid = [[4.0, 0.0, 1.0], ["u", "w"]]
+    found = explain.partial_dependence(fitted("number")[0], ["b$1$", "c"], grid=grid)
+    mesh = plots.interaction(found).collections[0]
+    np.testing.assert_array_equal(mesh.get_coordinates()[0, :, 0], [-0.5, 0.5, 2.5, 5.5])
+    np.testing.assert_array_equal(mesh.get_array(), found.values[[1, 2, 0], :, 0].T)
+
+
+def test_a_far_outlier_is_out_of_sight():
+    grid = [[*np.linspace(0.0, 1.0, 20), 50.0], ["u", "w"]]
+    found = explain.partial_dependence(fitted("number")[0], ["b$1$", "c"], grid=grid)
+    assert plots.interaction(found).get_xlim()[1] < 30
+
+
+@pytest.mark.parametrize("column", ["b$1$", "c", "many", "constant"])
+def test_one_column_is_a_curve(column):
+    found = explain.partial_dependence(fitted("number")[0], column)
+    ax = plots.interaction(found)
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), found.values[:, 0])
+    draw(ax)
+
+
+def test_a_third_column_needs_one_value():
+    model, _ = fitted("number")
+    columns = ["b$1$", "c", "many"]
+    with pytest.raises(
+        ValueError, match=r"single value: partial_dependence\(model, columns, grid="
+    ):
+        plots.interaction(explain.partial_dependence(model, columns))
+    grid = [[0.1, 0.5, np.nan], ["u", "v"], ["category 03"]]
+    ax = plots.interaction(explain.partial_dependence(model, columns, grid=grid))
+    assert ax.get_title(loc="left").endswith("many = category 03")
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["0.1", "0.5", "missing"]
+
+
+# ---- shares -------------------------------------------------------------------------------------
+
+
+def test_importance_of_sobol_indices_is_first_over_total():
+    found = explain.sobol(fitted("classes")[0])
+    ax = plots.importance(found, top=3)
+    order = np.argsort(-found.total, kind="stable")[:3]
+    widths = [b.get_width() for b in ax.patches]
+    np.testing.assert_array_equal(widths, [*found.total[order], *found.first[order]])
+    assert ax.texts[-1].get_text() == "3 more columns not shown"
+    draw(ax)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_importance_of_shapley_values_is_their_mean_size(kind):
+    model, X = fitted(kind)
+    found = explain.shapley(model, X[:20])
+    ax = plots.importance(found)
+    widths = np.array([b.get_width() for b in ax.patches]).reshape(len(found.outputs), -1)
+    order = np.argsort(-found.importance, kind="stable")
+    np.testing.assert_allclose(widths.sum(axis=0), found.importance[order], atol=1e-12)
+    np.testing.assert_allclose(widths.T, np.abs(found.values).mean(axis=0)[order], atol=1e-12)
+    draw(ax)
+
+
+def test_importance_of_effects_is_their_share():
+    found = explain.effects(fitted("number")[0])
+    widths = [b.get_width() for b in plots.importance(found).patches]
+    assert widths == sorted(found.share.tolist(), reverse=True)
+
+
+@pytest.mark.parametrize("max_order", [None, 1, 2])
+def test_bars_of_orders_add_up_to_the_whole(max_order):
+    model, _ = fitted("number")
+    found = explain.interactions(model, max_order) if max_order else explain.sobol(model)
+    ax = plots.orders(found)
+    widths = [b.get_width() for b in ax.patches]
+    assert widths[0] == found.orders[0]
+    assert sum(widths) == pytest.approx(1.0)
+    draw(ax)
+
+
+# ---- Shapley values -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("top", [2, 10])
+def test_a_waterfall_goes_from_the_base_to_the_prediction(kind, top):
+    model, X = fitted(kind)
+    found = explain.shapley(model, X[:9])
+    output = len(found.outputs) - 1
+    ax = plots.waterfall(found, row=7, output=output, top=top)
+    steps = ax.patches
+    assert len(steps) == min(top + 1, 6)
+    assert steps[0].get_x() == found.base[output]
+    assert steps[-1].get_x() + steps[-1].get_width() == pytest.approx(model.raw(X[7:8])[0, output])
+    for before, after in itertools.pairwise(steps):
+        assert after.get_x() == pytest.approx(before.get_x() + before.get_width())
+    sizes = [abs(s.get_width()) for s in steps[:top]]
+    assert sizes == sorted(sizes, reverse=True)
+    labels = [t.get_text() for t in ax.get_yticklabels()]
+    if top == 10:
+        assert r"b\$1\$ = missing" in labels
+        assert "many = category 07" in labels
     else:
-        model = CPRegressor(n_members=1, **FEW).fit(X, y)
-    found = explain.effects(model, X)
-    axes = plots.effects(found, top=3)
-    titles = [ax.get_title(loc="left").split(",")[0] for ax in axes.ravel()]
-    assert titles == [found.columns[n] for n in np.argsort(-found.variance)]
-    axes.ravel()[0].figure.canvas.draw()
+        assert labels[-2] == "other 4 columns"
+    draw(ax)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_swarm_has_a_point_for_each_row(kind):
+    model, X = fitted(kind)
+    found = explain.shapley(model, X)
+    output = len(found.outputs) - 1
+    ax = plots.beeswarm(found, output=output, top=4)
+    places = [c.get_offsets() for c in ax.collections]
+    drawn = np.concatenate([p[:, 0] for p in places])
+    size = np.abs(found.values[:, :, output]).mean(axis=0)
+    expected = found.values[:, np.argsort(-size, kind="stable")[:4], output]
+    np.testing.assert_allclose(np.sort(drawn), np.sort(expected.ravel()))
+    heights = np.concatenate([p[:, 1] for p in places])
+    assert np.abs(heights - np.round(heights)).max() <= 0.42 + 1e-9
+    draw(ax)
+    again = plots.beeswarm(found, output=output, top=4)
+    for one, other in zip(ax.collections, again.collections):
+        np.testing.assert_array_equal(one.get_offsets(), other.get_offsets())
+
+
+def test_points_of_a_swarm_do_not_lie_on_each_other():
+    x = np.repeat([0.0, 0.3, 1.0], [3, 8, 1])
+    y = rows.spread(x, 1.0)
+    assert len(set(zip(x, y))) == len(x)
+    assert np.ptp(rows.spread(np.zeros(1000), 1.0)) <= 0.84 + 1e-9
+
+
+def test_colours_of_a_swarm_are_ranks():
+    rank, missing = rows.ranks(np.array(["10", None, "9", "200"], dtype=object))
+    np.testing.assert_array_equal(rank[~missing], [0.5, 0.0, 1.0])
+    assert missing.tolist() == [False, True, False, False]
+    assert rows.ranks(np.array(["red", "blue"], dtype=object))[0] is None
+    assert rows.ranks(np.ones(3))[0].tolist() == [0.5] * 3
+    assert rows.ranks(np.full(2, np.nan))[1].all()
+
+
+# ---- all ----------------------------------------------------------------------------------------
+
+
+def results():
+    """Return every function that takes one ax, with a result that it draws."""
+    model, X = fitted("number")
+    found = explain.shapley(model, X[:5])
+    return {
+        plots.learning_curve: model,
+        plots.interaction: explain.partial_dependence(model, ["c", "b$1$"]),
+        plots.importance: explain.sobol(model),
+        plots.orders: explain.sobol(model),
+        plots.waterfall: found,
+        plots.beeswarm: found,
+    }
+
+
+def test_given_axes_are_drawn_on():
+    for function, result in results().items():
+        ax = plt.figure().subplots()
+        assert function(result, ax=ax) is ax
+        draw(ax)
+
+
+def test_what_cannot_be_drawn_is_refused_by_name():
+    wrong = fitted("number")[0]
+    for function in (*list(results())[1:], plots.effects):
+        with pytest.raises(TypeError, match=rf"{function.__name__} draws .*explain\..*, got CPReg"):
+            function(wrong)
+
+
+def test_rows_and_outputs_that_are_not_there_are_refused():
+    model, X = fitted("number")
+    found = explain.shapley(model, X[:5])
+    with pytest.raises(ValueError, match="no row 5; there are 5"):
+        plots.waterfall(found, row=5)
+    for draw_one in (plots.waterfall, plots.beeswarm):
+        with pytest.raises(ValueError, match="no output 1; there are 1"):
+            draw_one(found, output=1)
+    with pytest.raises(ValueError, match="no output 3"):
+        plots.interaction(explain.partial_dependence(model, "c"), output=3)
+
+
+def test_a_table_of_one_column_is_drawn():
+    x = np.linspace(-1, 1, 60)[:, None]
+    model = CPRegressor(n_members=1, **FEW).fit(x, x[:, 0] ** 2)
+    found = explain.shapley(model, x[:1])
+    draw(plots.effects(explain.effects(model)))
+    for function in (plots.importance, plots.orders):
+        draw(function(explain.sobol(model)))
+    for function in (plots.importance, plots.waterfall, plots.beeswarm):
+        draw(function(found))
+
+
+def test_a_model_that_explains_nothing_is_drawn():
+    X = np.ones((40, 2))
+    model = CPRegressor(n_members=1, **FEW).fit(X, np.zeros(40))
+    found = explain.shapley(model, X)
+    draw(plots.effects(explain.effects(model)))
+    draw(plots.interaction(explain.partial_dependence(model, [0, 1], pure=True)))
+    for function in (plots.importance, plots.orders):
+        draw(function(explain.sobol(model)))
+    for function in (plots.importance, plots.waterfall, plots.beeswarm):
+        draw(function(found))
 
 
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):

@@ -240,7 +240,7 @@ def test_one_column_takes_all():
 
 def test_what_cannot_be_explained_is_refused(monkeypatch):
     model, X = one_output()
-    with pytest.raises(ValueError, match="2 features|columns"):
+    with pytest.raises(ValueError, match="2 features"):
         explain.shapley(model, X[:, :2])
     with pytest.raises(ValueError, match=r"no rows|0 sample"):
         explain.shapley(model, X, background=X[:0])

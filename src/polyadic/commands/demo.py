@@ -39,7 +39,7 @@ RIVALS: dict[str, Callable[[], Any]] = {
 class Task:
     """A standardised split, and what leads back to the units of the table.
 
-    A column in its own units is shift + scale times the standardised one.
+    A column in its own units is shift + scale times the standardised one, and so is the target.
     """
 
     title: str
@@ -48,6 +48,7 @@ class Task:
     names: list[str]
     shift: np.ndarray  # (N,)
     scale: np.ndarray  # (N,)
+    target_shift: float
     target_scale: float
 
     def table(self, X: np.ndarray) -> pa.Table:
@@ -95,7 +96,7 @@ def demo(
             results.append(measure(name, make(), task, *parts))
         console.print(f"Fitted {name}.", style="dim")
     console.print(comparison(task, results))
-    found = explain.effects(model, task.table(task.split.X_train))
+    found = explain.effects(model)
     tell(model, found, task, console)
     draw(model, in_units(found, task), out, console)
 
@@ -123,7 +124,9 @@ def _task(load: Callable[..., Any], title: str, unit: str) -> Task:
     scale = np.ptp(raw, axis=0) / np.ptp(standard, axis=0)
     shift = raw.min(axis=0) - scale * standard.min(axis=0)
     target_scale = float(np.ptp(whole.target) / np.ptp(target))
-    return Task(title, unit, split, whole.feature_names, shift, scale, target_scale)
+    target_shift = float(whole.target.min() - target_scale * target.min())
+    names = whole.feature_names
+    return Task(title, unit, split, names, shift, scale, target_shift, target_scale)
 
 
 # ---- fitting and comparing ----------------------------------------------------------------------
@@ -193,17 +196,22 @@ def comparison(task: Task, results: list[Result]) -> Table:
 def in_units(found: explain.Effects, task: Task) -> explain.Effects:
     """Return the effects in the units of the table, not in standard deviations."""
     lines = list(zip(task.shift, task.scale))
+    size = task.target_scale
     return replace(
         found,
+        base=task.target_shift + size * found.base,
         grid=[a + b * x for (a, b), x in zip(lines, found.grid)],
-        values=[v * task.target_scale for v in found.values],
+        values=[v * size for v in found.values],
+        missing=[v * size for v in found.missing],
+        edges=[None if e is None else a + b * e for (a, b), e in zip(lines, found.edges)],
+        variance=found.variance * size**2,
         ends=[e and (a + b * e[0], a + b * e[1]) for (a, b), e in zip(lines, found.ends)],
     )
 
 
 def tell(model: CPRegressor, found: explain.Effects, task: Task, console: Console) -> None:
     """Print the strongest effects and interactions in words."""
-    terms = explain.interactions(model, task.table(task.split.X_train), top=7)
+    terms = explain.interactions(model, max_order=2, top=7)
     console.print("\nWhat the model has learnt", style="bold")
     console.print(
         f"Exact, from its weights. Columns as if independent; effects in {task.unit}.",

@@ -1,18 +1,23 @@
 """Explanations in closed form: what each column does to a prediction, alone and with others."""
 
 from polyadic.explain.anova import Interactions, Sobol, Term, interactions, sobol
+from polyadic.explain.coefficients import Coefficients, Product, coefficient, coefficients
 from polyadic.explain.effects import Effects, PartialDependence, effects, partial_dependence
 from polyadic.explain.shapley import Shapley, ShapleyInteractions, shapley, shapley_interactions
 from polyadic.explain.words import describe, in_words
 
 __all__ = [
+    "Coefficients",
     "Effects",
     "Interactions",
     "PartialDependence",
+    "Product",
     "Shapley",
     "ShapleyInteractions",
     "Sobol",
     "Term",
+    "coefficient",
+    "coefficients",
     "describe",
     "effects",
     "in_words",

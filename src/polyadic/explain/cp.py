@@ -54,7 +54,7 @@ class CPReading(Reading):
         moments, rank = self.moments, self.moments.rank
         cores = [moments.columns[n].centred() if pure else moments.columns[n].core for n in term]
         parts = [phi @ core for phi, core in zip(designs, cores)]
-        out = _outer([p[:, :rank] for p in parts], self._rest(term, rows))
+        out = outer([p[:, :rank] for p in parts], self._rest(term, rows))
         if not pure:
             out = out + self._constant(term, rows)
         if moments.has_additive and (not pure or len(term) == 1):
@@ -136,7 +136,7 @@ class CPReading(Reading):
         return max(float(total + self._additive_variances().sum()), 0.0)
 
     def column_variances(self) -> np.ndarray:
-        """Return sum_{r,s} C_r C_s V_n[r, s] prod_{m != n} (mu_mr mu_ms + V_m[r, s]) for every n."""
+        """Return sum_{r,s} C_r C_s V_n[r, s] prod_{m != n} (mu_mr mu_ms + V_m[r, s]), (N,)."""
         out = self._additive_variances()
         for level, squares, covariances in self._blocks(self.n_columns + 2):
             second = [square + covariance for square, covariance in zip(squares, covariances)]
@@ -255,7 +255,7 @@ class _Setting:
         out: np.ndarray,
         n_jobs: int,
     ) -> np.ndarray:
-        """Fill out : (n, ...), a chunk of rows at a time; the same numbers on any number of threads."""
+        """Fill out : (n, ...) a chunk of rows at a time; threads change no bit."""
         nodes, weights = np.polynomial.legendre.leggauss(n_nodes)
         nodes, weights = 0.5 * (nodes + 1.0), 0.5 * weights  # from -1..1 to 0..1
 
@@ -287,7 +287,7 @@ class _Setting:
         return layout.slots, coded.index + np.repeat(shift, widths).astype(np.int32), coded.value
 
 
-def _outer(parts: list[np.ndarray], rest: np.ndarray) -> np.ndarray:
+def outer(parts: list[np.ndarray], rest: np.ndarray) -> np.ndarray:
     """Return sum_r rest_rl prod_i parts[i][k_i, r], (k_1, ..., k_m, L)."""
     *firsts, last = parts
     shape = [len(p) for p in parts]
@@ -295,6 +295,6 @@ def _outer(parts: list[np.ndarray], rest: np.ndarray) -> np.ndarray:
     for part in firsts:
         rows = (rows[:, None] * part).reshape(-1, rest.shape[0])
     out = np.empty((len(rows), len(last), rest.shape[1]))
-    for l in range(rest.shape[1]):
-        out[:, :, l] = (rows * rest[:, l]) @ last.T
+    for output in range(rest.shape[1]):
+        out[:, :, output] = (rows * rest[:, output]) @ last.T
     return out.reshape(*shape, rest.shape[1])

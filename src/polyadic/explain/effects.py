@@ -41,8 +41,8 @@ class Effects(Listing):
     missing : list of N arrays, (L,)
         The same for a missing value.
     edges, density : lists of N arrays
-        Share of the rows between one edge and the next; for a categorical column the shares of the
-        categories, and None for edges.
+        Share of the rows between one edge and the next: even bins, and a wide one for a tail. For a
+        categorical column the shares of the categories, and None for edges.
     variance, share : (N,)
         Variance of the effect over the rows, outputs added up, and its share of the whole; on the
         raw scale always.
@@ -215,10 +215,11 @@ def partial_dependence(
     >>> import numpy as np
     >>> from polyadic import CPRegressor
     >>> X = np.random.default_rng(0).uniform(-1, 1, (500, 3))
-    >>> model = CPRegressor(n_members=1, random_state=0).fit(X, 3 * X[:, 0] + X[:, 1] * X[:, 2])
-    >>> found = partial_dependence(model, ["x1", "x2"], grid=[[-0.5, 0.5], [0.5]])
-    >>> found.values.round(1).ravel()
-    array([-0.2,  0.3])
+    >>> y = 3 * X[:, 0] + X[:, 1] * X[:, 2]
+    >>> model = CPRegressor(maps="polynomial", n_members=1, random_state=0).fit(X, y)
+    >>> grid = [[-1.0, 1.0], [0.8]]
+    >>> partial_dependence(model, ["x1", "x2"], grid, pure=True).values.round(1).ravel()
+    array([-0.8,  0.8])
     """
     _check_scale(scale)
     if scale == "response" and pure:
@@ -327,9 +328,19 @@ def _density(column: Column, marginal: Marginal) -> tuple[np.ndarray | None, np.
     known = marginal.quantiles
     if len(known) == 0 or known[0] == known[-1]:
         return known[:1].repeat(2), np.full(min(len(known), 1), 1.0 - marginal.missing)
-    edges = np.linspace(known[0], known[-1], _BINS + 1)
+    edges = _bins(known)
     # Between two quantiles the rows are spread evenly; equal quantiles are a step.
     return edges, (1.0 - marginal.missing) * np.diff(_cumulated(known, edges))
+
+
+def _bins(quantiles: np.ndarray) -> np.ndarray:
+    """Return edges of even bins where the rows are, and of one wide bin for a tail beyond."""
+    first, low, high, last = quantiles[[0, _ENDS[0], _ENDS[1], -1]]
+    if low < high:  # half a width beyond the middle nine tenths, where effects are looked at
+        low, high = max(first, 1.5 * low - 0.5 * high), min(last, 1.5 * high - 0.5 * low)
+    else:
+        low, high = first, last
+    return np.unique(np.concatenate([[first], np.linspace(low, high, _BINS + 1), [last]]))
 
 
 def _cumulated(quantiles: np.ndarray, x: np.ndarray) -> np.ndarray:

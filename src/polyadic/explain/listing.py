@@ -29,9 +29,8 @@ class Listing(ABC):
 
     def __repr__(self) -> str:
         table = self.table()
-        rows = [
-            tuple(_cell(name, v) for name, v in zip(table, row)) for row in zip(*table.values())
-        ]
+        cells = [[_cell(name, value) for value in values] for name, values in table.items()]
+        rows = list(zip(*cells))
         lines = align(tuple(table), rows[:_MOST_LINES])
         if len(rows) > _MOST_LINES:
             lines.append(f"... and {len(rows) - _MOST_LINES} more; see to_pandas().")

@@ -91,9 +91,7 @@ def read(model: Any, background: Any = None) -> Reading:
     """Return the reading of a fitted model over its training marginals, or those of a table."""
     check_is_fitted(model, "tensor_")
     marginals = _marginals(model, background)
-    if not all(
-        np.all(np.isfinite(m.mean)) and np.all(np.isfinite(m.second.data)) for m in marginals
-    ):
+    if not all(np.all(np.isfinite(a)) for m in marginals for a in (m.mean, m.second.data)):
         raise ValueError(
             "The local features of a column are beyond the range of numbers, so nothing can be "
             "averaged over it. Fit again with maps='hat', or with Polynomial(normalize=True)."

@@ -33,7 +33,7 @@ def in_words(model: Any, top: int = 5, background: Any = None) -> list[str]:
     >>> model = CPRegressor(maps="polynomial", n_members=1, random_state=0).fit(X, y)
     >>> for sentence in in_words(model, top=2):
     ...     print(sentence)
-    x0 raises the prediction: from -9 at 0.6 to +8 at 9.4 (8... % of the variance).
+    x0 raises the prediction: from -9 at 0... to +9 at 9... (8... % of the variance).
     x1 and x2 act together (1... % of the variance).
     """
     found = effects(model, background)
@@ -63,8 +63,8 @@ def describe(model: Any, row: Any, top: int = 5, background: Any = None) -> str:
     >>> model = CPRegressor(maps="polynomial", n_members=1, random_state=0)
     >>> model = model.fit(X, 2 * X[:, 0] - X[:, 1])
     >>> print(describe(model, {"x0": 9.0, "x1": 2.0, "x2": 5.0}, top=2))
-    The prediction is 16..., 1... above the average of 5...
-    x0 = 9 adds 8.... x1 = 2 adds 2.... The other column changes next to nothing.
+    The prediction is 16, 11 above the average of 5.
+    x0 = 9 adds 8. x1 = 2 adds 3. The other column changes next to nothing.
     """
     rows = _one_row(model, row)
     reading = read(model, background)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import numbers
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -93,6 +93,29 @@ class Format(ABC):
         With cores that were multiplied by b^(n), this is the order penalty <B*W, B*W>.
         """
         raise ValueError(f"format={self.name!r} has no weight tensor to put an order penalty on.")
+
+    def weigh_outputs(
+        self, cores: Sequence[Array], extras: Sequence[Array], scale: Array
+    ) -> tuple[list[Array], list[Array]]:
+        """Return cores and extras of scale_l f_l, scale : (L,).
+
+        The last mode of the last extra array is the outputs', unless a format says otherwise.
+        """
+        return list(cores), [*extras[:-1], extras[-1] * scale]
+
+    def as_network(
+        self, extras: Sequence[Array]
+    ) -> tuple[Format, list[Array], Callable[[Array], Array]]:
+        """Return a network that is the same function, its extras, and what makes its parts of ours.
+
+        The last is affine, (..., K) to (..., K'). Closed forms over all columns work on the result.
+        """
+        if not self.is_network:
+            raise ValueError(
+                f"format={self.name!r} has no weight tensor, so no closed form averages over it. "
+                "Models of format cp, tt, tr, ht, tucker and fm can be explained."
+            )
+        return self, list(extras), lambda parts: parts
 
     @abstractmethod
     def near_one(

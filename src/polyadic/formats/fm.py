@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from polyadic.formats.base import Array, Format
+from polyadic.formats.tt import TensorTrain
 
 
 class FactorizationMachine(Format):
@@ -38,6 +41,37 @@ class FactorizationMachine(Format):
             u = parts[:, :, start : start + self.rank]  # (n, N, k)
             raw = raw + anova_kernel(u, t) @ extras[0][t - 2]
         return raw
+
+    def weigh_outputs(self, cores, extras, scale):
+        """Put the scale into the linear weights, and into the output weights of all orders."""
+        n_outputs = self.n_outputs
+        linear = [np.hstack([c[:, :n_outputs] * scale, c[:, n_outputs:]]) for c in cores]
+        return linear, [e * scale for e in extras]
+
+    def as_network(self, extras):
+        """Write the recursion as a Tensor Train whose matrices are I + E, E linear in the part.
+
+        The train carries a one, the L outputs so far and, for order t, the sums A_1 to A_{t-1} of
+        each of the k terms; E moves A_{s-1} u into A_s, and C_t A_{t-1} u into the outputs.
+        """
+        k, n_outputs = self.rank, self.n_outputs
+        size = 1 + n_outputs + k * sum(range(1, self.order))
+        moves = np.zeros((self.width, size, size))
+        for output in range(n_outputs):
+            moves[output, 0, 1 + output] = 1.0
+        start, term = 1 + n_outputs, np.arange(k)
+        for t in range(2, self.order + 1):
+            own = n_outputs + (t - 2) * k + term  # the entries u of a part
+            moves[own, 0, start + term] = 1.0
+            for s in range(t - 2):
+                moves[own, start + s * k + term, start + (s + 1) * k + term] = 1.0
+            last = start + (t - 2) * k + term
+            moves[own, last, 1 : 1 + n_outputs] = extras[0][t - 2]
+            start += (t - 1) * k
+        flat, one = moves.reshape(self.width, size**2), np.eye(size).ravel()
+        ends = [np.eye(size)[0], np.eye(size)[:, 1 : 1 + n_outputs]]
+        train = TensorTrain(self.dims, size, n_outputs)
+        return train, ends, lambda parts: one + parts @ flat
 
     def near_one(self, rngs, sigma):
         """Return small noise, and no linear part: a factorization machine starts near zero."""

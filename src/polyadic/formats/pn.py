@@ -38,6 +38,13 @@ class PolynomialNetwork(Format):
             product = product * forms[:, t]
         return product @ extras[1]
 
+    def as_network(self, extras):
+        """Refuse: the product of a form with itself is not affine in the part of a column."""
+        raise ValueError(
+            "format='pn' multiplies a column with itself, so no closed form averages over it. "
+            "Models of format cp, tt, tr, ht, tucker and fm can be explained."
+        )
+
     def near_one(self, rngs, sigma):
         """Return forms near the constant one."""
         cores = self.noise(rngs, sigma)

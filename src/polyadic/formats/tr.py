@@ -55,6 +55,12 @@ class TensorRing(Format):
         turned = extras[0].swapaxes(1, 2).reshape(self.n_outputs, r * r)
         return (turned * (turned @ four.reshape(r * r, r * r))).sum(), log_scale
 
+    def weigh_outputs(self, cores, extras, scale):
+        """Put the scale into the output core, or into the first core where there is none."""
+        if not extras:
+            return [cores[0] * scale, *cores[1:]], []
+        return list(cores), [extras[0] * scale[:, None, None]]
+
     def near_one(self, rngs, sigma):
         """Return identities plus noise, and weights that cancel where the ring is closed."""
         cores = quiet_noise(self, rngs, sigma)

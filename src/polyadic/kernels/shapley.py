@@ -60,11 +60,11 @@ def values(table, first, slots, index, value, backgrounds, nodes, node_weights, 
             for k in range(nodes.shape[0]):
                 leave_one_out(mu, delta, nodes[k], node_weights[k], left, run, kept)
             for n in range(n_columns):
-                for l in range(weights.shape[1]):
+                for output in range(weights.shape[1]):
                     total = 0.0
                     for r in range(rank):
-                        total += delta[n, r] * kept[n, r] * weights[r, l]
-                    out[row, n, l] += total / n_backgrounds
+                        total += delta[n, r] * kept[n, r] * weights[r, output]
+                    out[row, n, output] += total / n_backgrounds
 
 
 @jit
@@ -111,13 +111,14 @@ def pairs(table, first, slots, index, value, backgrounds, nodes, node_weights, w
                     for r in range(rank):
                         line[n, r] = mu[n, r] + nodes[k] * delta[n, r]
                         right[n, r] = right[n + 1, r] * line[n, r]
-                for l in range(weights.shape[1]):
-                    add_pairs(line, delta, right, weights[:, l], left, run, out[row], l)
+                for output in range(weights.shape[1]):
+                    own = out[row, :, :, output]
+                    add_pairs(line, delta, right, weights[:, output], left, run, own)
 
 
 @jit
-def add_pairs(line, delta, right, weights, left, run, out, l):
-    """Add the products that leave out two columns, times what those two change, to out[i, j, l]."""
+def add_pairs(line, delta, right, weights, left, run, out):
+    """Add the products that leave out two columns, times what those change, to out : (N, N)."""
     n_columns, rank = line.shape
     for r in range(rank):
         left[r] = weights[r]
@@ -129,6 +130,6 @@ def add_pairs(line, delta, right, weights, left, run, out, l):
             for r in range(rank):
                 total += run[r] * delta[j, r] * right[j + 1, r]
                 run[r] *= line[j, r]
-            out[i, j, l] += total
+            out[i, j] += total
         for r in range(rank):
             left[r] *= line[i, r]

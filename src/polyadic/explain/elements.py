@@ -1,0 +1,153 @@
+"""The basis elements of one column, as a person writes them.
+
+Where the map is a polynomial these are the powers of the column itself, in its own units, whatever
+the map standardises; of a categorical column they are the indicators of its categories.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from polyadic.columns import Column
+from polyadic.maps import OneHot, Polynomial
+from polyadic.maps.base import FeatureMap
+from polyadic.marginals import Marginal
+
+
+class Elements:
+    """The basis elements of a column as they are written: the constant, then those with a name."""
+
+    noun = "elements"
+
+    def __init__(self, column: Column, feature_map: FeatureMap):
+        self.column, self.map = column, feature_map
+        self.first = int(feature_map.constant)  # number of the first element that has a name
+
+    def __len__(self) -> int:
+        return self.map.dim + 1 - self.first
+
+    def rewrite(self, core: np.ndarray) -> np.ndarray:
+        """Return the core for these elements, (1 + m, K)."""
+        return core if self.first else np.vstack([np.zeros((1, core.shape[1])), core])
+
+    def deviations(self, marginal: Marginal) -> np.ndarray:
+        """Return the standard deviation of each element that has a name, (m,)."""
+        variance = marginal.second.diagonal() - marginal.mean**2
+        return np.sqrt(np.maximum(variance[1 + self.first :], 0.0))
+
+    def find(self, value: Any) -> int:
+        """Return the place of the element that a person asks for, 0 for the constant."""
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not whole or not 0 <= value < self.map.dim:
+            raise ValueError(
+                f"Column {self.column.name!r} has the {self.noun} 0 to {self.map.dim - 1}, "
+                f"got {value!r}."
+            )
+        return int(value) + 1 - self.first
+
+    def value(self, k: int) -> Any:
+        """Return what a person asks for to get the element at place k."""
+        return k - 1 + self.first
+
+    def name(self, k: int) -> str:
+        """Return the name of the element at place k."""
+        return f"{self.column.name}[{self.value(k)}]"
+
+
+class Powers(Elements):
+    """Powers of a column in its own units."""
+
+    map: Polynomial
+    noun = "powers"
+
+    def rewrite(self, core: np.ndarray) -> np.ndarray:
+        """Undo the standardisation: phi_k = (z^k - m_k) / s_k with z = (x - mean) / std."""
+        powers = core / np.concatenate([[1.0], self.map.element_std_])[:, None]
+        powers[0] -= self.map.element_mean_ @ powers[1:]
+        mean, std = self.map.mean_, self.map.std_
+        return self._written(-mean / std, 1.0 / std).T @ powers
+
+    def deviations(self, marginal: Marginal) -> np.ndarray:
+        """Write the powers of x in those of z, and these in the elements of the map."""
+        rows = self._written(self.map.mean_, self.map.std_)[1:, 1:] * self.map.element_std_
+        own = marginal.mean[2:]
+        covariance = marginal.second.toarray()[2:, 2:] - np.outer(own, own)
+        return np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", rows, covariance, rows), 0.0))
+
+    def _written(self, start: float, slope: float) -> np.ndarray:
+        """Write the powers of start + slope t in those of t."""
+        out = affine_powers(self.map.d, start, slope)
+        if not np.all(np.isfinite(out)) or out[-1, -1] == 0.0:
+            raise ValueError(
+                f"Powers up to {self.map.d - 1} of column {self.column.name!r} in its own units "
+                "are beyond the range of numbers. Rescale the column, or lower d of its map."
+            )
+        return out
+
+    def name(self, k: int) -> str:
+        """Return the column, and its power where it has one."""
+        return self.column.name if k == 1 else f"{self.column.name}^{k}"
+
+
+class Indicators(Elements):
+    """Indicators of categories."""
+
+    map: OneHot
+
+    def find(self, value: Any) -> int:
+        """Return the place of a category; -1 for one that folds into the constant."""
+        categories = self.column.categories or ()
+        try:
+            code = self.column.code_of.get(value)
+        except TypeError:  # a list, or another value that is no category
+            code = None
+        if code is None:
+            listed = ", ".join(repr(c) for c in categories[:8])
+            more = ", ..." if len(categories) > 8 else ""
+            raise ValueError(
+                f"Column {self.column.name!r} has no category {value!r}. "
+                f"Choose from: {listed}{more}."
+            )
+        place = int(self.map.lookup_[code]) if code < len(self.map.lookup_) else 0
+        return place or -1
+
+    def value(self, k: int) -> Any:
+        """Return the category."""
+        return (self.column.categories or ())[self._codes[k - 1]]
+
+    @cached_property
+    def _codes(self) -> np.ndarray:
+        """The codes of the categories that have an element."""
+        return np.flatnonzero(self.map.lookup_)
+
+    def name(self, k: int) -> str:
+        """Return column and category."""
+        return f"{self.column.name}={self.value(k)}"
+
+
+def elements_of(column: Column, feature_map: FeatureMap) -> Elements:
+    """Return the elements of a column under its map."""
+    if isinstance(feature_map, Polynomial) and not feature_map.normalize:
+        return Powers(column, feature_map)
+    if isinstance(feature_map, OneHot) and column.categories is not None:
+        return Indicators(column, feature_map)
+    return Elements(column, feature_map)
+
+
+def affine_powers(d: int, start: float, slope: float) -> np.ndarray:
+    """Return T : (d, d) with (start + slope t)^k = sum_j T[k, j] t^j.
+
+    >>> affine_powers(3, -2.0, 2.0)
+    array([[ 1.,  0.,  0.],
+           [-2.,  2.,  0.],
+           [ 4., -8.,  4.]])
+    """
+    out = np.eye(d)
+    with np.errstate(over="ignore", invalid="ignore"):  # beyond the range of numbers: infinite
+        for k in range(1, d):
+            out[k, : k + 1] = np.convolve(out[k - 1, :k], [start, slope])
+    return out

@@ -1,0 +1,20 @@
+"""Pictures, with matplotlib: one function for each result, which takes axes or makes its own.
+
+Every function returns the axes that it drew on: titles, limits and files stay in your hands.
+"""
+
+from polyadic.plots.course import learning_curve
+from polyadic.plots.dependence import interaction
+from polyadic.plots.effects import effects
+from polyadic.plots.rows import beeswarm, waterfall
+from polyadic.plots.shares import importance, orders
+
+__all__ = [
+    "beeswarm",
+    "effects",
+    "importance",
+    "interaction",
+    "learning_curve",
+    "orders",
+    "waterfall",
+]

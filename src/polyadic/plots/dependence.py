@@ -1,0 +1,174 @@
+"""Partial dependence: a curve of one column, a heat map of two."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polyadic.explain import PartialDependence
+from polyadic.plots.style import (
+    BLUE,
+    GREY,
+    INK,
+    amount,
+    check_output,
+    colour_map,
+    expect,
+    is_missing,
+    new_axes,
+    short,
+    tidy,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MOST_LABELS = 20  # categories that are named along an axis
+_FAR = 0.2  # an end point this share of the range from its neighbour is out of sight
+_FINE = 12  # on a grid of at least so many points
+
+
+def interaction(result: PartialDependence, ax: Axes | None = None, output: int = 0) -> Axes:
+    """Draw a partial dependence: two columns as a heat map, one as a curve.
+
+    A pure interaction has colours around zero: warm is above what the columns do one by one, blue
+    below. A column whose grid has one point only stands in the title; NaN cells stay white.
+
+    Parameters
+    ----------
+    result : PartialDependence
+        From `polyadic.explain.partial_dependence`; with ``pure=True`` for interactions.
+    ax : matplotlib axes, optional
+        Where to draw; by default a new figure.
+    output : int
+        Which of several outputs to draw.
+
+    Returns
+    -------
+    ax : matplotlib axes
+    """
+    source = "explain.partial_dependence(model, columns)"
+    expect("interaction", result, {PartialDependence: source})
+    values = result.values[..., check_output(output, result.outputs)]
+    free = [i for i, points in enumerate(result.grid) if len(points) > 1]
+    if len(free) > 2:
+        raise ValueError(
+            f"A heat map has two columns, and {', '.join(result.columns)} are three. Give one of "
+            "them a single value: partial_dependence(model, columns, grid=[..., ..., [value]])."
+        )
+    free = free or [0]
+    fixed = [i for i in range(len(result.grid)) if i not in free]
+    grids = [result.grid[i] for i in free]
+    values = values.reshape([len(points) for points in grids])
+    ax = new_axes(ax, 6.0, 4.6 if len(free) == 2 else 3.6)
+    names = [result.columns[i] for i in free]
+    (_heat_map if len(free) == 2 else _line)(ax, names, grids, values, result, output)
+    ax.tick_params(colors=INK, labelsize=9)
+    held = [f"{short(result.columns[i])} = {amount(result.grid[i][0])}" for i in fixed]
+    title = " and ".join(short(name) for name in names) + (", " if held else "") + ", ".join(held)
+    ax.set_title(title, loc="left", fontsize=11)
+    return ax
+
+
+class _Axis:
+    """Places and cell edges of one column's points, ascending."""
+
+    def __init__(self, points: np.ndarray):
+        numeric = points.dtype.kind in "fiub" and not any(is_missing(p) for p in points.tolist())
+        self.labels = None if numeric else [amount(p) for p in points.tolist()]
+        self.order = np.argsort(points, kind="stable") if numeric else np.arange(len(points))
+        self.places = points[self.order].astype(float) if numeric else np.arange(len(points)) * 1.0
+        self.edges = _edges(self.places)
+
+    def limits(self) -> tuple[float, float]:
+        """Return from where to where to draw; a lonely outlier at an end is left out of sight."""
+        low, high = 0, len(self.edges) - 1
+        if self.labels is None and len(self.places) >= _FINE:
+            far = _FAR * (self.places[-1] - self.places[0])
+            low += self.places[1] - self.places[0] > far
+            high -= self.places[-1] - self.places[-2] > far
+        return float(self.edges[low]), float(self.edges[high])
+
+    def mark(self, ax: Any, set_ticks: Any, **look: Any) -> None:
+        """Name the categories, all of them or as many as can be read."""
+        if self.labels is not None:
+            step = -(-len(self.labels) // _MOST_LABELS)
+            set_ticks(self.places[::step], self.labels[::step], **look)
+
+
+def _edges(places: np.ndarray) -> np.ndarray:
+    """Return the borders between neighbouring points, halfway, (k + 1,).
+
+    >>> _edges(np.array([0.0, 1.0, 4.0]))
+    array([-0.5,  0.5,  2.5,  5.5])
+    """
+    if len(places) == 1:
+        return places[0] + np.array([-0.5, 0.5])
+    middle = (places[1:] + places[:-1]) / 2
+    return np.concatenate([[2 * places[0] - middle[0]], middle, [2 * places[-1] - middle[-1]]])
+
+
+def _heat_map(
+    ax: Axes, names: list[str], grids: Any, values: np.ndarray, result: Any, output: int
+) -> None:
+    x, y = _Axis(grids[0]), _Axis(grids[1])
+    values = values[np.ix_(x.order, y.order)]
+    seen = _inside(x, y, values)
+    low, high = float(np.nanmin(seen)), float(np.nanmax(seen))
+    scale = "sized"
+    if result.pure:
+        scale, high = "signed", max(-low, high) or 1.0
+        low = -high
+    look: dict[str, Any] = {"vmin": low, "vmax": high, "rasterized": True}
+    mesh = ax.pcolormesh(x.edges, y.edges, values.T, cmap=colour_map(scale), **look)
+    ax.set_xlim(x.limits())
+    ax.set_ylim(y.limits())
+    x.mark(ax, ax.set_xticks, rotation=45, ha="right", rotation_mode="anchor")
+    y.mark(ax, ax.set_yticks)
+    ax.set_xlabel(short(names[0]))
+    ax.set_ylabel(short(names[1]))
+    bar = ax.figure.colorbar(mesh, ax=ax, pad=0.02)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(colors=INK, labelsize=9, length=0)
+    bar.set_label(_label(result, output))
+
+
+def _inside(x: _Axis, y: _Axis, values: np.ndarray) -> np.ndarray:
+    """Return the values of the cells that are in sight, so that the colours are for them."""
+    keep = []
+    for axis in (x, y):
+        low, high = axis.limits()
+        keep.append((axis.places >= low) & (axis.places <= high))
+    return values[np.ix_(*keep)]
+
+
+def _line(
+    ax: Axes, names: list[str], grids: Any, values: np.ndarray, result: Any, output: int
+) -> None:
+    x = _Axis(grids[0])
+    if result.pure:
+        ax.axhline(0.0, color=GREY, lw=0.8)
+    if x.labels is None:
+        dot = "o" if len(x.places) == 1 else ""
+        ax.plot(x.places, values[x.order], color=BLUE, lw=1.8, marker=dot)
+        if len(x.places) > 1:
+            ends = np.clip(x.limits(), x.places[0], x.places[-1])
+            ax.set_xlim(*ends)
+    else:
+        small = 6 if len(x.places) <= _MOST_LABELS else 2.5
+        ax.plot(x.places, values, "o", color=BLUE, ms=small)  # no bars: zero means nothing here
+        x.mark(ax, ax.set_xticks, rotation=45, ha="right", rotation_mode="anchor")
+    tidy(ax)
+    ax.set_xlabel(short(names[0]))
+    ax.set_ylabel(_label(result, output))
+
+
+def _label(result: PartialDependence, output: int) -> str:
+    what = "interaction (raw scale)" if result.pure else "mean prediction"
+    if result.pure and len(result.columns) == 1:
+        what = "effect (raw scale)"
+    elif not result.pure and result.scale == "raw":
+        what = "mean raw prediction"
+    name = result.outputs[output]
+    return f"{what} for {short(name, 16)}" if name else what

@@ -1,0 +1,226 @@
+"""Main effects, side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polyadic.explain import Effects
+from polyadic.plots.style import (
+    GREY,
+    OUTPUTS,
+    PALE,
+    colour_of,
+    expect,
+    percent,
+    pyplot,
+    short,
+    tidy,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MOST_LABELS = 16  # categories that are named along an axis
+_LINE = 26  # letters that fit below a panel side by side
+_MOST_SLANTED = 10  # names; more stand upright
+_STRIP = 0.14  # of the height: the density under the curve
+_LEAST_MISSING = 5e-4  # share of the rows from which a missing value is drawn
+
+
+def effects(result: Effects, top: int = 8, axes: Any = None) -> np.ndarray:
+    """Draw the main effects of the strongest columns side by side, on one scale.
+
+    Beside the name of a column stands the share of the variance that its effect makes. The pale
+    strip below shows where the rows are; a diamond, or a hollow bar, is the effect of a missing
+    value, where rows have one. More than 16 categories are sorted by their effect.
+
+    Parameters
+    ----------
+    result : Effects
+        From `polyadic.explain.effects`.
+    top : int
+        Number of columns to draw, strongest first.
+    axes : array of matplotlib axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    axes : array of matplotlib axes
+    """
+    expect("effects", result, {Effects: "explain.effects(model)"})
+    order = np.argsort(-result.variance, kind="stable")[:top]
+    axes = np.asarray(_panels(len(order)) if axes is None else axes)
+    flat = axes.ravel()
+    for ax in flat[len(order) :]:
+        ax.set_visible(False)
+    order = order[: len(flat)]
+    for ax, n in zip(flat, order):
+        (_curve if result.ends[n] is not None else _bars)(ax, result, n)
+        for k in range(len(result.base)):
+            ax.axhline(_level(result)[k], color=GREY, lw=0.8, zorder=0.5)
+        ax.set_title(f"{short(result.columns[n])}, {percent(result.share[n])}", loc="left", size=10)
+        tidy(ax)
+    _one_scale(flat[: len(order)], result, order)
+    for ax in axes[:, 0] if axes.ndim == 2 else flat[:1]:
+        ax.set_ylabel(_scale_name(result))
+    _legends(flat[: len(order)], result)
+    return axes
+
+
+def _panels(n_columns: int) -> Any:
+    """Make a figure of panels, at most four in a row."""
+    width = min(4, max(1, n_columns))
+    height = -(-max(1, n_columns) // width)
+    size = (2.7 * width + 0.4 + 1.2 * (width == 1), 2.5 * height + 0.3)
+    subplots = pyplot().subplots
+    return subplots(height, width, figsize=size, sharey=True, squeeze=False, layout="constrained")[
+        1
+    ]
+
+
+def _level(result: Effects) -> np.ndarray:
+    """Return the value of each output that an effect goes up or down from, (L,)."""
+    return result.base if result.scale == "response" else np.zeros(len(result.base))
+
+
+def _scale_name(result: Effects) -> str:
+    if result.scale == "raw":
+        return "effect (raw scale)"
+    if len(result.outputs) == 1 and result.outputs[0]:
+        return f"probability of {short(result.outputs[0], 14)}"
+    return "prediction"
+
+
+def _missing_share(result: Effects, n: int) -> float:
+    return max(0.0, 1.0 - float(result.density[n].sum()))
+
+
+def _curve(ax: Axes, result: Effects, n: int) -> None:
+    """Draw the effect of a numeric column, and where its rows are."""
+    grid, values = result.grid[n], result.values[n]
+    n_outputs = values.shape[1]
+    for k, value in enumerate(values.T):
+        dot: dict[str, Any] = {"marker": "o", "ms": 5} if len(grid) == 1 else {}
+        ax.plot(grid, value, lw=1.8, color=colour_of(k, n_outputs), **dot)
+    low, high = _view(result, n)
+    share = _missing_share(result, n)
+    if share > _LEAST_MISSING:
+        place, high = high + 0.06 * (high - low), high + 0.1 * (high - low)
+        for k, value in enumerate(result.missing[n]):
+            label = f"missing, {percent(share)}" if k == 0 else None
+            colour = colour_of(k, n_outputs)
+            (mark,) = ax.plot([place], [value], "D", ms=6, mew=1.4, mec=colour, zorder=3)
+            mark.set(markerfacecolor="white", label=label)
+    ax.set_xlim(low, high)
+    ax.locator_params(axis="x", nbins=5)
+    edges, density = result.edges[n], result.density[n]
+    if edges is not None and len(density) and edges[0] < edges[-1]:
+        height = density / np.diff(edges)  # so that bins of any width compare
+        seen = height[(edges[1:] > low) & (edges[:-1] < high)]
+        strip = _STRIP * height / max(seen.max(initial=0.0), 1e-300)
+        under = ax.get_xaxis_transform()
+        ax.stairs(strip, edges, fill=True, color=PALE, transform=under, zorder=0.4)
+
+
+def _view(result: Effects, n: int) -> tuple[float, float]:
+    """Return from where to where a curve is shown.
+
+    Not beyond the middle nine tenths of the rows by more than half their width: outliers would
+    press all others together.
+    """
+    grid, ends = result.grid[n], result.ends[n]
+    if ends is None or len(grid) == 0:
+        return 0.0, 1.0
+    low, high = ends
+    if low < high:
+        around = (high - low) / 2
+        inside = grid[(grid >= low - around) & (grid <= high + around)]
+        return float(inside[0]), float(inside[-1])
+    if grid[0] < grid[-1]:  # nearly all rows have one value
+        return float(grid[0]), float(grid[-1])
+    around = 0.5 * abs(grid[0]) or 0.5
+    return float(grid[0] - around), float(grid[0] + around)
+
+
+def _bars(ax: Axes, result: Effects, n: int) -> None:
+    """Draw the effect of a categorical column, a bar a category."""
+    names = [short(c, 13) for c in result.grid[n]]
+    values, density = result.values[n], result.density[n]
+    few = len(names) <= _MOST_LABELS
+    if not few:
+        order = np.argsort(values[:, 0], kind="stable")
+        names, values, density = [names[i] for i in order], values[order], density[order]
+    share, level = _missing_share(result, n), _level(result)
+    places = np.arange(len(names))
+    n_outputs = values.shape[1]
+    width = (0.8 if few else 1.0) / n_outputs
+    for k, value in enumerate(values.T):
+        offset = (k - (n_outputs - 1) / 2) * width
+        colour = colour_of(k, n_outputs)
+        ax.bar(places + offset, value - level[k], width, bottom=level[k], color=colour)
+        if share > _LEAST_MISSING:
+            place = len(names) + (0 if few else 0.04 * len(names))
+            gap = width if few else 0.03 * len(names) / n_outputs
+            at = place + (k - (n_outputs - 1) / 2) * gap
+            label = f"missing, {percent(share)}" if k == 0 else None
+            (bar,) = ax.bar([at], [result.missing[n][k] - level[k]], gap, bottom=level[k])
+            bar.set(facecolor="white", edgecolor=colour, linewidth=1.2, label=label)
+    strip = _STRIP * density / max(density.max(initial=0.0), 1e-300)
+    ax.bar(
+        places,
+        strip,
+        0.8 if few else 1.0,
+        color=PALE,
+        transform=ax.get_xaxis_transform(),
+        zorder=0.4,
+    )
+    if few:
+        _name(ax, names)
+    else:
+        ax.set_xticks([])
+        ax.set_xlabel(f"{len(names):,} categories, by effect", size=9)
+
+
+def _name(ax: Axes, names: list[str]) -> None:
+    """Name the bars, slanted or upright where the names would run into each other."""
+    turn: dict[str, Any] = {}
+    if sum(len(name) + 2 for name in names) > _LINE:
+        turn = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+    if len(names) > _MOST_SLANTED:
+        turn = {"rotation": 90, "fontsize": 7.5}
+    ax.set_xticks(np.arange(len(names)), names, **turn)
+
+
+def _one_scale(axes: Any, result: Effects, order: np.ndarray) -> None:
+    """Give all panels the same limits, with room for the strip below."""
+    seen = [_level(result)]
+    for n in order:
+        values = result.values[n]
+        if result.ends[n] is not None:
+            low, high = _view(result, n)
+            values = values[(result.grid[n] >= low) & (result.grid[n] <= high)]
+        seen.append(values.ravel())
+        if _missing_share(result, n) > _LEAST_MISSING:
+            seen.append(result.missing[n])
+    every = np.concatenate(seen)
+    low, high = float(every.min()), float(every.max())
+    span = high - low if high > low else 1.0
+    from matplotlib.ticker import MaxNLocator
+
+    ticks = np.asarray(MaxNLocator(6).tick_values(low, high))
+    ticks = ticks[(ticks >= low - 0.06 * span) & (ticks <= high + 0.06 * span)]  # above the strip
+    for ax in axes:
+        ax.set_ylim(low - (_STRIP + 0.08) * span, high + 0.06 * span)
+        ax.set_yticks(ticks)
+
+
+def _legends(axes: Any, result: Effects) -> None:
+    """Name the outputs in the first panel, and missing values where they are."""
+    if 1 < len(result.outputs) <= len(OUTPUTS) and len(axes):
+        for k, name in enumerate(result.outputs):
+            axes[0].plot([], [], color=colour_of(k, len(result.outputs)), label=short(name, 14))
+    for ax in axes:
+        if ax.get_legend_handles_labels()[0]:
+            ax.legend(frameon=False, fontsize=8, loc="best", handlelength=1.2)

@@ -1,0 +1,248 @@
+"""Shapley values: one prediction as a waterfall, many as a swarm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import rankdata
+
+from polyadic.explain import Shapley
+from polyadic.plots.style import (
+    BLUE,
+    GREY,
+    INK,
+    PALE,
+    SLATE,
+    WARM,
+    amount,
+    check_output,
+    colour_map,
+    expect,
+    is_missing,
+    left_out,
+    new_axes,
+    raw_label,
+    short,
+    tidy,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_SOURCE = {Shapley: "explain.shapley(model, X)"}
+_BINS = 110  # places along the axis at which points are piled up
+_HALF = 0.42  # of a line's height that a pile may take, either way
+_STEP = 0.1  # between the points of a pile, at most
+
+
+def waterfall(
+    result: Shapley, row: int = 0, output: int = 0, top: int = 10, ax: Axes | None = None
+) -> Axes:
+    """Draw how the columns lead from the mean prediction to that of one row.
+
+    From top to bottom: the mean, what each column adds (warm) or takes away (blue), strongest
+    first, the other columns added up, and the prediction.
+
+    Parameters
+    ----------
+    result : Shapley
+        From `polyadic.explain.shapley`.
+    row : int
+        Which of its rows.
+    output : int
+        Which of several outputs.
+    top : int
+        Number of columns to draw one by one.
+    ax : matplotlib axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    ax : matplotlib axes
+    """
+    expect("waterfall", result, _SOURCE)
+    output = check_output(output, result.outputs)
+    if not -len(result) <= row < len(result):
+        raise ValueError(f"There is no row {row}; there are {len(result)}, counted from 0.")
+    own = result.values[row, :, output]
+    order = np.argsort(-np.abs(own), kind="stable")
+    steps = list(own[order[:top]])
+    names = [f"{short(result.columns[n])} = {amount(result.data[n][row])}" for n in order[:top]]
+    rest = order[top:]
+    if len(rest):
+        steps.append(own[rest].sum())
+        names.append("other column" if len(rest) == 1 else f"other {len(rest)} columns")
+    ax = new_axes(ax, 7.0, 1.4 + 0.32 * len(steps))
+    levels = result.base[output] + np.concatenate([[0.0], np.cumsum(steps)])
+    _draw_steps(ax, levels)
+    ax.set_yticks(np.arange(len(steps) + 2), ["mean prediction", *names, "prediction"])
+    ax.set_xlabel(raw_label(result.outputs, output))
+    return ax
+
+
+def _draw_steps(ax: Axes, levels: np.ndarray) -> None:
+    """Draw a bar from each level to the next, and dots at the first and the last."""
+    steps = np.diff(levels)
+    places = np.arange(1, len(steps) + 1)
+    ax.barh(places, steps, 0.7, left=levels[:-1], color=[WARM if s >= 0 else BLUE for s in steps])
+    # Each level goes on as a thin line from the line that reaches it to the next.
+    ax.vlines(levels, np.arange(len(levels)), np.arange(1, len(levels) + 1), color=GREY, lw=0.8)
+    ax.plot(levels[[0, -1]], [0, len(levels)], "o", color=INK, ms=6, ls="", zorder=3)
+    span = float(np.ptp(levels)) or 1.0
+    digits = int(np.clip(2 - np.floor(np.log10(span)), 0, 9))
+    right: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
+    right["fontsize"] = 8.5
+    for place, low, high, step in zip(places, levels[:-1], levels[1:], steps):
+        ax.annotate(_signed(step, digits), (max(low, high), place), color=INK, **right)
+    for line, level in ((0, levels[0]), (len(levels), levels[-1])):
+        text = _plain(level, digits)
+        ax.annotate(text, (level, line), color=INK, fontweight="bold", **right)
+    ax.set_xlim(levels.min() - 0.05 * span, levels.max() + 0.16 * span)
+    ax.set_ylim(len(levels) + 0.6, -0.6)
+    tidy(ax, "x")
+    ax.spines["left"].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+
+
+def _plain(value: float, digits: int) -> str:
+    # A rounded zero has no sign; a minus is as wide as the one along the axis.
+    return f"{round(float(value), digits) + 0.0:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _signed(value: float, digits: int) -> str:
+    return ("+" if round(float(value), digits) > 0 else "") + _plain(value, digits)
+
+
+def beeswarm(result: Shapley, output: int = 0, top: int = 10, ax: Axes | None = None) -> Axes:
+    """Draw the Shapley values of many rows, one line a column, one point a row.
+
+    The colour of a point is the rank of what the row holds among the others: blue is low, warm is
+    high. Categories with numbers for names are ranked too; others have no low and no high, and are
+    drawn in one colour, missing values in pale grey. The same values give the same picture.
+
+    Parameters
+    ----------
+    result : Shapley
+        From `polyadic.explain.shapley`.
+    output : int
+        Which of several outputs.
+    top : int
+        Number of columns to draw, largest mean absolute value of this output first.
+    ax : matplotlib axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    ax : matplotlib axes
+    """
+    expect("beeswarm", result, _SOURCE)
+    output = check_output(output, result.outputs)
+    values = result.values[:, :, output]
+    size = np.abs(values).mean(axis=0)
+    order = np.argsort(-size, kind="stable")[:top]
+    ax = new_axes(ax, 7.4, 1.1 + 0.42 * len(order))
+    ax.axvline(0.0, color=GREY, lw=0.8, zorder=0.5)
+    drawn = values[:, order]
+    low, high = (float(drawn.min()), float(drawn.max())) if drawn.size else (0.0, 0.0)
+    span = (high - low) or 1.0
+    kinds = set()
+    for place, n in enumerate(order):
+        kinds |= _draw_swarm(ax, place, values[:, n], span, result.data[n])
+    ax.set_xlim(low - 0.04 * span, high + 0.04 * span)
+    ax.set_ylim(max(len(order), 1) - 0.4, -0.6)
+    ax.set_yticks(np.arange(len(order)), [short(result.columns[n]) for n in order])
+    ax.set_xlabel("adds to the " + raw_label(result.outputs, output))
+    tidy(ax, "x")
+    ax.spines["left"].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+    _keys(ax, kinds)
+    left_out(ax, len(result.columns) - len(order))
+    return ax
+
+
+def _draw_swarm(ax: Axes, place: int, x: np.ndarray, span: float, data: np.ndarray) -> set[str]:
+    """Draw the points of one column; return which kinds of points there are."""
+    y = place + spread(x, span)
+    rank, missing = ranks(data)
+    look: dict[str, Any] = {"s": 9, "lw": 0, "rasterized": True}
+    kinds = set()
+    if rank is None:
+        known = ~missing
+        ax.scatter(x[known], y[known], color=SLATE, alpha=0.8, **look)
+        kinds |= {"category"} if known.any() else set()
+    else:
+        known = ~missing
+        colours = {"c": rank[known], "cmap": colour_map("ranked"), "vmin": 0.0, "vmax": 1.0}
+        ax.scatter(x[known], y[known], alpha=0.9, **colours, **look)
+        kinds |= {"rank"} if known.any() else set()
+    if missing.any():
+        ax.scatter(x[missing], y[missing], color=PALE, zorder=1.5, **look)
+        kinds.add("missing")
+    return kinds
+
+
+def spread(x: np.ndarray, span: float) -> np.ndarray:
+    """Return heights, around zero, at which points at x do not lie on each other.
+
+    Points that are close are piled up to both sides by turns; a pile that would be too high is
+    pressed together.
+
+    >>> spread(np.array([0.0, 0.0, 0.0, 1.0]), span=1.0)
+    array([ 0. ,  0.1, -0.1,  0. ])
+    """
+    slot = np.round((x - x.min(initial=np.inf)) / span * _BINS).astype(np.int64)
+    order = np.argsort(slot, kind="stable")
+    first = np.searchsorted(slot[order], slot[order], side="left")
+    turn = np.arange(len(x)) - first  # 0, 1, 2, ... within a pile
+    layer = (turn + 1) // 2 * np.where(turn % 2 == 1, 1, -1)
+    out = np.empty(len(x))
+    out[order] = layer * min(_STEP, _HALF / max(1, int(np.abs(layer).max(initial=0))))
+    return out + 0.0
+
+
+def ranks(data: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
+    """Return the rank of each value, 0 to 1 (None where there is no order), and which are missing.
+
+    >>> ranks(np.array([3.0, 1.0, np.nan, 2.0]))
+    (array([1. , 0. , nan, 0.5]), array([False, False,  True, False]))
+    """
+    missing = np.array([is_missing(v) for v in data.tolist()], dtype=bool)
+    numbers = np.full(len(data), np.nan)
+    try:
+        numbers[~missing] = data[~missing].astype(float)
+    except (TypeError, ValueError):
+        return None, missing
+    missing = np.isnan(numbers)
+    rank = np.full(len(data), np.nan)
+    known = rankdata(numbers[~missing]) if (~missing).any() else np.zeros(0)
+    width = np.ptp(known) if len(known) else 0.0
+    rank[~missing] = (known - known.min()) / width if width else 0.5
+    return rank, missing
+
+
+def _keys(ax: Axes, kinds: set[str]) -> None:
+    """Say what the colours mean: a bar from low to high, and the two other kinds of points."""
+    from matplotlib.cm import ScalarMappable
+
+    if "rank" in kinds:
+        bar = ax.figure.colorbar(
+            ScalarMappable(cmap=colour_map("ranked")), ax=ax, ticks=[0, 1], pad=0.02, aspect=40
+        )
+        bar.ax.set_yticklabels(["low", "high"])
+        bar.ax.tick_params(colors=INK, labelsize=9, length=0)
+        bar.set_label("value of the column", labelpad=-14, fontsize=9)
+        bar.outline.set_visible(False)
+    for kind, colour in (("category", SLATE), ("missing", PALE)):
+        if kind in kinds:
+            ax.plot([], [], "o", ls="", ms=4, color=colour, label=kind)
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(
+            frameon=False,
+            fontsize=8,
+            ncols=2,
+            loc="lower right",
+            bbox_to_anchor=(1.0, 1.0),
+            borderaxespad=0.1,
+            handletextpad=0.1,
+        )

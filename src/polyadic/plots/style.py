@@ -1,0 +1,141 @@
+"""What all pictures share: colours, axes, and how names and numbers are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+
+INK, BLUE, WARM, GREY = "#333333", "#1f5fa8", "#c8553d", "#9aa3ad"
+PALE, SLATE = "#d5dae0", "#5f6b7a"  # densities; points without a low and a high
+OUTPUTS = [BLUE, WARM, "#3c8d5a", "#8a5aa3", "#c49a2b", "#3f9fb5", "#b0507f", "#7a7a3a", SLATE, INK]
+_SCALES = {
+    "signed": [BLUE, "#8fb2d6", "#f6f6f4", "#e6a594", WARM],
+    "sized": ["#f1f4f8", "#a9c6e3", "#5d94c9", BLUE, "#0b2b55"],
+    "ranked": [BLUE, "#8f6a94", WARM],  # no white in the middle: points lie on white
+}
+
+
+def pyplot() -> Any:
+    """Return matplotlib.pyplot, or say how to get it."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            "Pictures need matplotlib. Install it with: pip install 'polyadic[plot]'"
+        ) from error
+    return plt
+
+
+def new_axes(ax: Axes | None, width: float, height: float) -> Axes:
+    """Return the axes that were given, or new ones of a size in inches."""
+    plt = pyplot()
+    if ax is not None:
+        return ax
+    return plt.subplots(figsize=(width, height), layout="constrained")[1]
+
+
+def colour_map(name: str) -> Colormap:
+    """Return a map of colours: "signed" around zero, "sized" from low up, "ranked" for points."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list(f"polyadic {name}", _SCALES[name])
+
+
+def colour_of(output: int, n_outputs: int) -> str:
+    """Return the colour of one output among several."""
+    return BLUE if n_outputs == 1 else OUTPUTS[output % len(OUTPUTS)]
+
+
+def tidy(ax: Axes, along: Literal["x", "y"] = "y") -> None:
+    """Take away what is not read: two spines; a pale grid across the axis of the numbers."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis=along, color=GREY, alpha=0.25, lw=0.6)
+    ax.set_axisbelow(True)
+    ax.tick_params(colors=INK, labelsize=9)
+
+
+def expect(function: str, result: Any, kinds: Mapping[Any, str]) -> None:
+    """Refuse what a picture cannot be drawn of, and say what returns the right thing."""
+    if isinstance(result, tuple(kinds)):
+        return
+    wanted = " or ".join(f"{kind.__name__} (from {source})" for kind, source in kinds.items())
+    raise TypeError(f"plots.{function} draws {wanted}, got {type(result).__name__}.")
+
+
+def check_output(output: int, names: list[str]) -> int:
+    """Return the number of an output; refuse one that is not there."""
+    if not -len(names) <= output < len(names):
+        raise ValueError(f"There is no output {output}; there are {len(names)}, counted from 0.")
+    return output % len(names)
+
+
+def short(name: Any, most: int = 24) -> str:
+    """Return a name that fits beside an axis.
+
+    A dollar would start a formula in matplotlib, so it is escaped.
+
+    >>> short("a_column_with_a_name_beyond_measure")
+    'a_column_with_a_name_be…'
+    """
+    text = " ".join(str(name).split())
+    text = text if len(text) <= most else text[: most - 1] + "…"
+    return text.replace("$", r"\$")
+
+
+def percent(share: float) -> str:
+    """Write a share.
+
+    >>> percent(0.1234), percent(0.0042), percent(0.0001), percent(0.0)
+    ('12 %', '0.4 %', '< 0.1 %', '0 %')
+    """
+    if 0 <= share < 5e-4:
+        return "< 0.1 %" if share else "0 %"
+    return f"{100 * share:.0f} %" if share >= 0.0095 else f"{100 * share:.1f} %"
+
+
+def amount(value: Any) -> str:
+    """Write what a row holds.
+
+    >>> amount(8.3252), amount(1432.0), amount(35682.25), amount("Sales"), amount(None)
+    ('8.325', '1,432', '35,682', 'Sales', 'missing')
+    """
+    if is_missing(value):
+        return "missing"
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
+        return short(value, 18)
+    number = float(value)
+    if number.is_integer() and abs(number) < 1e9:
+        return f"{number:,.0f}"
+    return f"{number:,.0f}" if 1e4 <= abs(number) < 1e9 else f"{number:.4g}"
+
+
+def is_missing(value: Any) -> bool:
+    """Tell whether a value is None or not a number."""
+    return value is None or (isinstance(value, float | np.floating) and bool(np.isnan(value)))
+
+
+def raw_label(outputs: list[str], output: int) -> str:
+    """Return what an axis of raw predictions is called."""
+    return "raw prediction" + (f" for {short(outputs[output])}" if outputs[output] else "")
+
+
+def left_out(ax: Axes, n_hidden: int) -> None:
+    """Say in a corner how many columns are not drawn."""
+    if n_hidden:
+        columns = "column" if n_hidden == 1 else "columns"
+        ax.text(
+            1.0,
+            0.02,
+            f"{n_hidden} more {columns} not shown",
+            transform=ax.transAxes,
+            ha="right",
+            va="bottom",
+            fontsize=8,
+            color=SLATE,
+        )

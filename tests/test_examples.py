@@ -1,0 +1,46 @@
+"""The examples of the gallery run as printed, if in small, and write the pictures of the docs."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+
+from polyadic.datasets import DatasetUnavailable
+
+mpl.use("Agg")
+
+ROOT = Path(__file__).resolve().parents[1]
+GALLERY = ROOT / "docs" / "gallery"
+EXAMPLES = ["california", "adult", "movielens"]
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_example_runs_and_draws_what_the_gallery_holds(name, tmp_path, capsys):
+    try:
+        load(name).main(tmp_path / "pictures", quick=True)
+    except DatasetUnavailable as error:
+        pytest.skip(str(error))
+    drawn = {path.name for path in (tmp_path / "pictures").iterdir()}
+    assert drawn == {path.name for path in GALLERY.glob(f"{name}_*.png")}
+    shown = capsys.readouterr().out
+    assert "held out: " in shown
+    assert re.search(r"(adds|takes away) \d", shown)  # one row in words
+
+
+def test_pictures_are_small_and_the_docs_show_only_what_is_there():
+    sizes = {path.name: path.stat().st_size for path in GALLERY.glob("*.png")}
+    assert max(sizes.values()) < 100_000
+    assert sum(sizes.values()) < 1_000_000
+    page = (ROOT / "docs" / "explain.md").read_text()
+    shown = re.findall(r"\(gallery/(\w+\.png)\)", page)
+    assert len(shown) >= 8
+    assert set(shown) <= set(sizes)
