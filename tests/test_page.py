@@ -363,6 +363,18 @@ def test_the_command_writes_the_page_of_a_saved_model(saved, mixed, kind):
     assert (here["title"], here["target"]) == ("A title", "class")
 
 
+def test_the_command_needs_no_target_but_rows(saved):
+    out = saved / "out.html"
+    asked = ("report", saved / "model.polyadic")
+    assert run(*asked, saved / "table.parquet", "--out", out).exit_code == 0
+    assert data_of(out)["quality"] is None
+    head = (saved / "table.csv").read_text().splitlines()[0]
+    (saved / "empty.csv").write_text(head + "\n")
+    result = run(*asked, saved / "empty.csv", "--out", out)
+    assert result.exit_code == 1
+    assert "no rows" in result.output + (result.stderr or "")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
