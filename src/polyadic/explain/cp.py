@@ -266,7 +266,7 @@ class _Setting:
         rest = np.empty((2**n_columns, rank))
         kernel.complements(self.backgrounds, rest)
         shares = [1.0 / (n_columns * math.comb(n_columns - 1, k)) for k in range(n_columns)]
-        return rest, self.weights, np.array(shares)
+        return rest * self.weights.T[:, None], np.array(shares)
 
     def run(
         self,

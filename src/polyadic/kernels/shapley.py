@@ -172,14 +172,14 @@ def multiply_sets(g, product):
 
 
 @jit
-def values_by_sets(table, first, slots, index, value, rest, weights, shares, out):
+def values_by_sets(table, first, slots, index, value, rest, shares, out):
     """Write the Shapley values of all rows, out : (n, N, L), from the values of all sets.
 
-    rest : (2^N, R) from `complements`; weights : (R, L); shares : (N,), the weight of a set by the
-    number of its columns.
+    rest : (L, 2^N, R), what `complements` writes times the output weights; shares : (N,), the
+    weight of a set by the number of its columns.
     """
-    n_sets, rank = rest.shape
-    n_columns, n_outputs = out.shape[1], out.shape[2]
+    n_outputs, n_sets, rank = rest.shape
+    n_columns = out.shape[1]
     g, product = np.empty((n_columns, rank)), np.empty((n_sets, rank))
     worth = np.empty(n_sets)
     for r in range(rank):
@@ -194,7 +194,7 @@ def values_by_sets(table, first, slots, index, value, rest, weights, shares, out
             for s in range(n_sets):
                 total = 0.0
                 for r in range(rank):
-                    total += product[s, r] * rest[s, r] * weights[r, output]
+                    total += product[s, r] * rest[output, s, r]
                 worth[s] = total
             for n in range(n_columns):
                 total, bit = 0.0, 1 << n
