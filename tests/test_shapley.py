@@ -7,7 +7,16 @@ from math import factorial
 import numpy as np
 import pandas as pd
 import pytest
-from explained import FEW, cases, mixed_columns, numbers, one_column, one_output, three_classes
+from explained import (
+    FEW,
+    cases,
+    merged_additive,
+    mixed_columns,
+    numbers,
+    one_column,
+    one_output,
+    three_classes,
+)
 
 from polyadic import CPClassifier, CPRegressor, explain
 from polyadic.marginals import design, full_core
@@ -127,6 +136,15 @@ def test_any_number_of_columns(n_columns):
     model = CPRegressor(rank=5, n_members=2, max_epochs=5, random_state=0).fit(X, y)
     v = value_functions(model, X[:3], None)
     close(explain.shapley(model, X[:3]).values, brute_force(v, n_columns))
+
+
+@pytest.mark.parametrize("case", [three_classes, mixed_columns, merged_additive])
+def test_sets_and_integrals_agree(case, monkeypatch):
+    model, X = case()
+    by_sets = explain.shapley(model, X[:9], background=X).values
+    monkeypatch.setattr("polyadic.explain.cp._MOST_SET_COLUMNS", 0)
+    by_integrals = explain.shapley(model, X[:9], background=X).values
+    np.testing.assert_allclose(by_sets, by_integrals, atol=1e-12 * np.abs(by_integrals).max())
 
 
 @cases

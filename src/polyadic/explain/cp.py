@@ -28,6 +28,7 @@ from polyadic.marginals import Marginal, design
 
 _BLOCK = 4_000_000  # numbers of a product of moments that are kept at a time
 _CHUNK = 64  # rows that a thread explains at a time
+_MOST_SET_COLUMNS = 12  # of a table of all sets of columns
 
 
 class CPReading(Reading):
@@ -200,9 +201,11 @@ class CPReading(Reading):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Run the kernel over chunks of rows; the additive part is its own Shapley value."""
         setting = _Setting(self, background)
-        shape = (len(rows[0]), self.n_columns, len(self.moments.intercept))
-        n_nodes = math.ceil(self.n_columns / 2)
-        out = setting.run(kernel.values, rows, n_nodes, np.empty(shape), n_jobs)
+        out = np.empty((len(rows[0]), self.n_columns, len(self.moments.intercept)))
+        if setting.prefers_sets():
+            setting.run(kernel.values_by_sets, rows, setting.sets(), out, n_jobs)
+        else:
+            setting.run(kernel.values, rows, setting.quadrature(self.n_columns), out, n_jobs)
         base = setting.products() @ self.moments.weights + self.moments.intercept
         if self.moments.has_additive:
             for n, x in enumerate(rows):
@@ -222,8 +225,7 @@ class CPReading(Reading):
         setting = _Setting(self, background)
         n_columns, n_outputs = self.n_columns, len(self.moments.intercept)
         out = np.empty((len(rows[0]), n_columns, n_columns, n_outputs))
-        n_nodes = max(1, math.ceil((n_columns - 1) / 2))
-        return setting.run(kernel.pairs, rows, n_nodes, out, n_jobs)
+        return setting.run(kernel.pairs, rows, setting.quadrature(n_columns - 1), out, n_jobs)
 
 
 class _Setting:
@@ -247,34 +249,46 @@ class _Setting:
         """Return the mean over backgrounds of prod_n mu_nr, (R,)."""
         return np.prod(self.backgrounds, axis=1).mean(axis=0)
 
+    def quadrature(self, n_factors: int) -> tuple[np.ndarray, ...]:
+        """Return what a kernel needs to integrate products of less than `n_factors`, exactly."""
+        nodes, weights = np.polynomial.legendre.leggauss(max(1, math.ceil(n_factors / 2)))
+        # From -1..1 to 0..1.
+        return self.backgrounds, 0.5 * (nodes + 1.0), 0.5 * weights, self.weights
+
+    def prefers_sets(self) -> bool:
+        """Tell whether a table of all sets of columns is shorter than an integral a background."""
+        n_backgrounds, n_columns, _ = self.backgrounds.shape
+        return n_columns <= _MOST_SET_COLUMNS and 2**n_columns < n_backgrounds * n_columns
+
+    def sets(self) -> tuple[np.ndarray, ...]:
+        """Return what a kernel needs to add up over all sets of columns."""
+        _, n_columns, rank = self.backgrounds.shape
+        rest = np.empty((2**n_columns, rank))
+        kernel.complements(self.backgrounds, rest)
+        shares = [1.0 / (n_columns * math.comb(n_columns - 1, k)) for k in range(n_columns)]
+        return rest * self.weights.T[:, None], np.array(shares)
+
     def run(
         self,
         work: Callable[..., None],
         rows: Sequence[np.ndarray],
-        n_nodes: int,
+        setting: tuple[np.ndarray, ...],
         out: np.ndarray,
         n_jobs: int,
     ) -> np.ndarray:
         """Fill out : (n, ...) a chunk of rows at a time; threads change no bit."""
-        nodes, weights = np.polynomial.legendre.leggauss(n_nodes)
-        nodes, weights = 0.5 * (nodes + 1.0), 0.5 * weights  # from -1..1 to 0..1
 
         def explain(start: int) -> None:
             some = slice(start, start + _CHUNK)
             encoded = self._encode([x[some] for x in rows])
-            work(
-                self.table,
-                self.first,
-                *encoded,
-                self.backgrounds,
-                nodes,
-                weights,
-                self.weights,
-                out[some],
-            )
+            work(self.table, self.first, *encoded, *setting, out[some])
 
+        starts = range(0, len(out), _CHUNK)
+        if len(starts) == 1:  # threads take longer to start than a few rows
+            explain(0)
+            return out
         with ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool:
-            list(pool.map(explain, range(0, len(out), _CHUNK)))
+            list(pool.map(explain, starts))
         return out
 
     def _encode(self, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -29,19 +30,28 @@ class ColumnMoments:
     core : (1 + d, R + E)
         Of g_n and, with an additive part, of u_n behind it (E is L then, else 0), for the features
         of `polyadic.marginals.design`.
+    marginal : Marginal
     mean : (R + E,)
-    covariance : (R + E, R + E)
     """
 
     core: np.ndarray
+    marginal: Marginal
     mean: np.ndarray
-    covariance: np.ndarray
 
     def centred(self) -> np.ndarray:
         """Return the core of the functions less their means, (1 + d, R + E)."""
         out = self.core.copy()
         out[0] -= self.mean
         return out
+
+    @cached_property
+    def covariance(self) -> np.ndarray:
+        """Covariance of the functions, (R + E, R + E).
+
+        Through the second moments of phi, a sparse matrix: the cost does not grow with n R^2.
+        """
+        centred = self.centred()
+        return centred.T @ (self.marginal.second @ centred)
 
 
 @dataclass(frozen=True)
@@ -104,29 +114,13 @@ def measure(cores: CPCores, maps: Sequence[FeatureMap], marginals: Sequence[Marg
         core = np.asarray(cores.factors[n], dtype=np.float64)
         if cores.additive is not None:
             core = np.hstack([core, cores.additive[n]])
-        column = _measure_column(full_core(feature_map, core), marginal)
-        variance = np.maximum(np.diag(column.covariance)[:rank], 0.0)
-        size = np.sqrt(column.mean[:rank] ** 2 + variance)
+        core = full_core(feature_map, core)
+        square = np.sum(core * (marginal.second @ core), axis=0)[:rank]
+        size = np.sqrt(np.maximum(square, 0.0))
         with np.errstate(divide="ignore"):  # a function that is zero on every row ends its term
             log_size += np.log(size)
-        columns.append(_divide(column, np.where(size > 0, size, 1.0)))
+        core[:, :rank] /= np.where(size > 0, size, 1.0)
+        columns.append(ColumnMoments(core, marginal, marginal.mean @ core))
     weights = np.asarray(cores.weights, dtype=np.float64) * np.exp(log_size)[:, None]
     intercept = np.asarray(cores.intercept, dtype=np.float64)
     return Moments(columns, weights, intercept, cores.additive is not None)
-
-
-def _measure_column(core: np.ndarray, marginal: Marginal) -> ColumnMoments:
-    """Return the moments of the functions of this core, (1 + d, R + E)."""
-    mean = marginal.mean @ core
-    centred = core.copy()
-    centred[0] -= mean
-    # Through the second moments of phi, a sparse matrix: the cost does not grow with n R^2.
-    return ColumnMoments(core, mean, centred.T @ (marginal.second @ centred))
-
-
-def _divide(column: ColumnMoments, size: np.ndarray) -> ColumnMoments:
-    """Divide g_n by size : (R,)."""
-    scale = np.concatenate([size, np.ones(len(column.mean) - len(size))])
-    return ColumnMoments(
-        column.core / scale, column.mean / scale, column.covariance / scale / scale[:, None]
-    )

@@ -63,8 +63,8 @@ def describe(model: Any, row: Any, top: int = 5, background: Any = None) -> str:
     >>> model = CPRegressor(maps="polynomial", n_members=1, random_state=0)
     >>> model = model.fit(X, 2 * X[:, 0] - X[:, 1])
     >>> print(describe(model, {"x0": 9.0, "x1": 2.0, "x2": 5.0}, top=2))
-    The prediction is 16, 11 above the average of 5.
-    x0 = 9 adds 8. x1 = 2 adds 3. The other column changes next to nothing.
+    The prediction is 16.0, 10.8 above the average of 5.2.
+    x0 = 9 adds 7.6. x1 = 2 adds 3.1. The other column changes next to nothing.
     """
     rows = _one_row(model, row)
     reading = read(model, background)
@@ -75,7 +75,7 @@ def describe(model: Any, row: Any, top: int = 5, background: Any = None) -> str:
     own = values[0, :, output]
     parts = [_opening(model, raw, base, output)]
     order = np.argsort(-np.abs(own), kind="stable")
-    number = _Numbers(np.append(own, own.sum()))
+    number = _Numbers(np.append(own, own.sum()), n_digits=3)
     data = held(model, rows)
     for n in order[:top]:
         parts.append(f"{model.columns_.names[n]}{_holds(data[n][0])} {_adds(own[n], number)}.")
@@ -120,7 +120,7 @@ def _opening(model: Any, raw: np.ndarray, base: np.ndarray, output: int) -> str:
             f"The probability of {label!r} is {100 * both[0, output]:.0f} %. Its score is "
             f"{score(raw[output])}, and {score(base[output])} on average."
         )
-    number = _Numbers(np.array([raw[output], base[output]]))
+    number = _Numbers(np.array([raw[output], base[output]]), n_digits=3)
     change = raw[output] - base[output]
     side = "above" if change >= 0 else "below"
     what = "The prediction" if len(raw) == 1 else f"The largest prediction, of output {output},"
@@ -220,11 +220,11 @@ def _direction(y: np.ndarray) -> int:
 
 
 class _Numbers:
-    """Write numbers with the digits that their range calls for, two of it."""
+    """Write numbers with the digits that their range calls for, two of it or more."""
 
-    def __init__(self, values: np.ndarray, signed: bool = False):
+    def __init__(self, values: np.ndarray, signed: bool = False, n_digits: int = 2):
         span = float(np.ptp(values)) or float(np.max(np.abs(values)))
-        self.digits = int(np.clip(1 - np.floor(np.log10(span)), 0, 9)) if span > 0 else 0
+        self.digits = int(np.clip(n_digits - 1 - np.floor(np.log10(span)), 0, 9)) if span > 0 else 0
         self.sign = "+" if signed else ""
 
     def __call__(self, value: float) -> str:

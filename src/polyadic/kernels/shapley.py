@@ -7,6 +7,10 @@ Shapes: N columns, R terms, L outputs, B backgrounds. A row has g_nr, a backgrou
 whose integrand is a polynomial in t of degree N - 1: Gauss-Legendre nodes do it exactly. Products
 that leave a column out are those to its left times those to its right; nothing is divided. In
 double precision: these are numbers to be added up and compared.
+
+With B background rows and few columns, a table of all sets of columns is shorter than B integrals:
+the mean over the backgrounds of prod_{n not in S} mu_nr does not depend on the row, so that the
+value of a set S takes R products, whatever B.
 """
 
 from __future__ import annotations
@@ -133,3 +137,68 @@ def add_pairs(line, delta, right, weights, left, run, out):
             out[i, j] += total
         for r in range(rank):
             left[r] *= line[i, r]
+
+
+@jit
+def complements(backgrounds, out):
+    """Write the mean over backgrounds of prod_{n not in S} mu_nr, out : (2^N, R).
+
+    Bit n of the number of a set S tells whether column n is in it.
+    """
+    n_backgrounds, (n_sets, rank) = len(backgrounds), out.shape
+    product = np.empty((n_sets, rank))  # by the columns that are out
+    for s in range(n_sets):
+        for r in range(rank):
+            out[s, r] = 0.0
+    for r in range(rank):
+        product[0, r] = 1.0 / n_backgrounds
+    for b in range(n_backgrounds):
+        multiply_sets(backgrounds[b], product)
+        for s in range(n_sets):
+            for r in range(rank):
+                out[n_sets - 1 - s, r] += product[s, r]
+
+
+@jit
+def multiply_sets(g, product):
+    """Write product[0] prod_{n in S} g_nr for every set S, product : (2^N, R)."""
+    n_columns, rank = g.shape
+    size = 1
+    for n in range(n_columns):
+        for s in range(size):
+            for r in range(rank):
+                product[size + s, r] = product[s, r] * g[n, r]
+        size *= 2
+
+
+@jit
+def values_by_sets(table, first, slots, index, value, rest, shares, out):
+    """Write the Shapley values of all rows, out : (n, N, L), from the values of all sets.
+
+    rest : (L, 2^N, R), what `complements` writes times the output weights; shares : (N,), the
+    weight of a set by the number of its columns.
+    """
+    n_outputs, n_sets, rank = rest.shape
+    n_columns = out.shape[1]
+    g, product = np.empty((n_columns, rank)), np.empty((n_sets, rank))
+    worth = np.empty(n_sets)
+    for r in range(rank):
+        product[0, r] = 1.0
+    sizes = np.zeros(n_sets, np.int64)
+    for s in range(1, n_sets):
+        sizes[s] = sizes[s >> 1] + (s & 1)
+    for row in range(index.shape[0]):
+        parts(table, first, slots, index, value, row, g)
+        multiply_sets(g, product)
+        for output in range(n_outputs):
+            for s in range(n_sets):
+                total = 0.0
+                for r in range(rank):
+                    total += product[s, r] * rest[output, s, r]
+                worth[s] = total
+            for n in range(n_columns):
+                total, bit = 0.0, 1 << n
+                for s in range(n_sets):
+                    if not s & bit:
+                        total += shares[sizes[s]] * (worth[s | bit] - worth[s])
+                out[row, n, output] = total
