@@ -93,6 +93,26 @@ def merged_classes():
     return model, X
 
 
+def separate_outputs():
+    X = numbers()
+    y = np.column_stack([target(X, s) for s in range(2)])
+    return CPRegressor(separate_outputs=True, **FEW).fit(X, y), X
+
+
+def squared_labels():
+    X = mixed()
+    label = np.digitize(target(numbers()), [-1.0, 1.0])
+    model = CPClassifier(loss="squared_error", class_weight={0: 1, 1: 3, 2: 1}, **FEW)
+    return model.fit(X, label), X
+
+
+def odd_columns():
+    X = pd.DataFrame({"same": np.ones(ROWS), "none": np.full(ROWS, np.nan)})
+    X["rare"] = pd.Categorical(np.where(np.arange(ROWS) < 2, "few", "many"))
+    model = CPRegressor(maps={"rare": maps.OneHot(min_count=5)}, **FEW)
+    return model.fit(X, target(numbers())), X
+
+
 def one_column():
     X = numbers(n_columns=1)
     return CPRegressor(**FEW).fit(X, X[:, 0] ** 2), X
@@ -109,6 +129,8 @@ CASES = [
     two_classes,
     three_classes,
     merged_classes,
+    separate_outputs,
+    squared_labels,
 ]
 cases = pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 

@@ -12,8 +12,10 @@ from explained import (
     cases,
     mixed,
     numbers,
+    odd_columns,
     one_output,
     pure_terms,
+    squared_labels,
     target,
     three_classes,
     two_classes,
@@ -206,6 +208,72 @@ def test_the_effect_of_a_missing_value_is_that_of_a_row_without_it():
         np.testing.assert_allclose(found.missing[n], alone.values[0], rtol=1e-9)
 
 
+def test_the_density_of_few_values_is_their_share():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.random(1000) < 0.54, rng.choice([0.0, 100.0], 1000, p=[0.1, 0.9])])
+    model = CPRegressor(**FEW).fit(X, X[:, 0])
+    found = explain.effects(model)
+    for n in range(2):
+        counts, _ = np.histogram(X[:, n], found.edges[n])
+        np.testing.assert_allclose(found.density[n], counts / 1000, atol=0.011)
+        assert np.count_nonzero(found.density[n]) == 2
+
+
+def test_probabilities_are_those_of_the_model():
+    model, X = squared_labels()
+    for values in explain.effects(model, scale="response").values:
+        np.testing.assert_allclose(values.sum(axis=1), 1.0)
+        assert values.min() >= 0
+    two = CPClassifier(loss="squared_error", **FEW).fit(X, np.arange(len(X)) % 2)
+    text = explain.describe(two, X[:1])
+    assert f"is {100 * two.predict_proba(X[:1])[0, 1]:.0f} %" in text
+
+
+def test_class_weights_are_no_rows():
+    X = numbers()
+    y = np.arange(len(X)) % 10 == 0
+    plain, balanced = (CPClassifier(class_weight=w, **FEW).fit(X, y) for w in (None, "balanced"))
+    for a, b in zip(plain.marginals_, balanced.marginals_):
+        np.testing.assert_allclose(a.quantiles, b.quantiles)
+        assert a.weight == pytest.approx(b.weight)
+        np.testing.assert_allclose(a.mean[0], b.mean[0])
+
+
+def test_columns_without_anything_to_say_have_no_effect():
+    model, X = odd_columns()
+    found = explain.effects(model)
+    np.testing.assert_allclose(found.variance[:2], 0.0, atol=1e-9)
+    assert found.density[1].sum() == 0
+    values = explain.shapley(model, X)
+    np.testing.assert_allclose(values.values[:, :2], 0.0, atol=1e-9)
+    # A rare category is the constant, as a missing value is.
+    assert found.values[2][0] == pytest.approx(found.missing[2])
+    raw = model.raw(X)
+    np.testing.assert_allclose(values.base + values.values.sum(axis=1), raw, atol=1e-5)
+
+
+def test_a_constant_model_has_shares_of_zero():
+    X = numbers()
+    model = CPRegressor(**FEW).fit(X, np.full(len(X), 7.0))
+    assert explain.sobol(model).total.tolist() == [0.0, 0.0, 0.0]
+    assert explain.in_words(model) == []
+
+
+def test_a_function_that_is_zero_in_the_background_is_not_zero_elsewhere():
+    X = mixed()
+    model = CPRegressor(**FEW).fit(X, target(numbers()))
+    model.tensor_.factors[1][0] = 0.0  # the constant, which is all that a missing value has
+    background = X[X["b"].isna()]
+    grid = [[-1.0, 0.2, 2.0]]
+    found = explain.partial_dependence(model, "b", grid, background=background)
+    for i, b in enumerate(grid[0]):
+        expected = model.raw(background.assign(b=b)).mean(axis=0)
+        np.testing.assert_allclose(found.values[i], expected, atol=1e-5)
+    values = explain.shapley(model, X[1:5], background=background)
+    expected = model.raw(X[1:5])
+    np.testing.assert_allclose(values.base + values.values.sum(axis=1), expected, atol=1e-5)
+
+
 def test_densities_add_up_to_the_rows_that_are_known():
     X = mixed()
     model = CPRegressor(**FEW).fit(X, target(numbers()))
@@ -238,6 +306,13 @@ def test_a_result_turns_into_a_frame():
     assert len(frame) == pairs.values.size
     np.testing.assert_array_equal(frame["prediction"], pairs.values.ravel())
     assert "Partial dependence of x2, x0" in repr(pairs)
+    X = mixed().rename(columns={"a": "prediction"})
+    model = CPRegressor(**FEW).fit(X, target(numbers()))
+    frame = explain.partial_dependence(model, "prediction").to_pandas()
+    assert frame.columns.tolist() == ["prediction", "prediction_"]
+    model, _ = three_classes()
+    frame = explain.partial_dependence(model, "a").to_pandas()
+    assert frame.columns.tolist() == ["a", "prediction high", "prediction low", "prediction middle"]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +324,10 @@ def test_a_result_turns_into_a_frame():
         ([], {}, "one, two or three columns, got 0"),
         (["a", "b", "c", "a"], {}, "one, two or three columns, got 4"),
         ("a", {"scale": "odds"}, "scale must be 'raw' or 'response', got 'odds'"),
-        ("a", {"grid": [["u"]]}, "is numeric; its grid holds text"),
+        ("a", {"grid": [["u"]]}, "is numeric; 'u' is not a number"),
+        ("a", {"grid": [["1.5"]]}, "text is never taken for one"),
+        ("a", {"grid": [[np.inf]]}, "cannot be infinite"),
+        ("a", {"grid": []}, "without points"),
         (["a", "b"], {"grid": [[1.0]]}, "one array a column: 2, got 1"),
         ("a", {"grid": [[]]}, "without points"),
         (["a", "b"], {"grid": [range(9000), range(9000)]}, "81,000,000 points"),

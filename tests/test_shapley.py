@@ -147,6 +147,22 @@ def test_sets_and_integrals_agree(case, monkeypatch):
     np.testing.assert_allclose(by_sets, by_integrals, atol=1e-12 * np.abs(by_integrals).max())
 
 
+def test_blocks_of_the_background_add_up(monkeypatch):
+    model, X = mixed_columns()
+    for columns in (12, 0):  # by sets, by integrals
+        monkeypatch.setattr("polyadic.explain.cp._MOST_SET_COLUMNS", columns)
+        whole = explain.shapley(model, X[:9], background=X)
+        curve = explain.partial_dependence(model, "a", background=X).values
+        with monkeypatch.context() as small:
+            small.setattr("polyadic.explain.cp._BLOCK", 100)
+            small.setattr("polyadic.explain.cp._ROWS", 7)
+            found = explain.shapley(model, X[:9], background=X)
+            again = explain.partial_dependence(model, "a", background=X).values
+        np.testing.assert_allclose(found.values, whole.values, atol=1e-12)
+        np.testing.assert_allclose(found.base, whole.base, atol=1e-12)
+        np.testing.assert_allclose(again, curve, atol=1e-12)
+
+
 @cases
 def test_base_and_values_add_up_to_the_prediction(case):
     model, X = case()
@@ -230,6 +246,10 @@ def test_a_result_turns_into_an_explanation_of_shap():
     np.testing.assert_array_equal(converted.values, found.values[:, :, 0])
     np.testing.assert_array_equal(converted.base_values, np.full(len(X), found.base[0]))
     assert converted.feature_names == ["a", "b", "c"]
+    plt = pytest.importorskip("matplotlib.pyplot")
+    for plot in (shap.plots.waterfall, shap.plots.scatter):
+        plot(converted[0] if plot is shap.plots.waterfall else converted[:, "c"], show=False)
+        plt.close("all")
     model, X = three_classes()
     converted = explain.shapley(model, X).to_shap()
     assert converted.values.shape == (len(X), 3, 3)
@@ -307,8 +327,18 @@ def test_words_name_what_is_missing_and_counts():
     assert "On the raw scale:" in explain.describe(counts, numbers()[0])
 
 
+def test_numbers_of_any_size_can_be_read():
+    X = numbers()
+    tiny = CPRegressor(**FEW | {"max_epochs": 20}).fit(X, 1e-12 * X[:, 0])
+    assert "e-1" in explain.describe(tiny, X[0])
+    assert "x0 = 57,683" in explain.describe(tiny, np.array([57683.4, 0.0, 0.0]))
+
+
 def test_a_row_that_is_none_is_refused():
     model, X = mixed_columns()
+    with pytest.raises(ValueError, match="top must be a whole number of at least 1, got -1"):
+        explain.describe(model, X[:1], top=-1)
+    assert ", which is missing," in explain.describe(model, {"a": pd.NA, "b": 1.0, "c": "u"})
     with pytest.raises(ValueError, match="no value for the column 'c'"):
         explain.describe(model, {"a": 1.0, "b": 2.0})
     with pytest.raises(ValueError, match="takes one row, got 2"):

@@ -51,6 +51,7 @@ class Table:
     columns: list[np.ndarray]
     y: np.ndarray  # (n, L), for softmax (n, 1)
     weight: np.ndarray
+    counts: np.ndarray | None = None  # the weights before class weights, where those differ
 
     def __len__(self) -> int:
         return len(self.y)

@@ -305,9 +305,11 @@ class CPEstimator(TableEstimator):
         passes.n_seen += table.worth()
         self._passes = passes
         self._finish([Member(self.maps_, solution)])
-        new = self._marginals(table)
-        known = getattr(self, "marginals_", None)
-        self.marginals_ = new if known is None else [a.mix(b) for a, b in zip(known, new)]
+        if first:
+            self.marginals_ = self._marginals(table)
+        elif hasattr(self, "marginals_"):  # a model from an older file does not know its rows
+            pairs = zip(self.marginals_, self._marginals(table))
+            self.marginals_ = [known.mix(new) for known, new in pairs]
 
     @property
     def weights_(self) -> np.ndarray:

@@ -18,6 +18,7 @@ from polyadic.maps.base import FeatureMap
 from polyadic.maps.column import distinct, quantiles
 
 LEVELS = np.linspace(0.0, 1.0, 101)
+_FEW = 32  # values of a column that is not taken as continuous
 
 
 @dataclass(frozen=True)
@@ -55,17 +56,13 @@ class Marginal:
         """
         total = self.weight + other.weight
         keep, share = self.weight / total, other.weight / total
-        points = np.concatenate([self.quantiles, other.quantiles])
-        weight = np.repeat(
-            [keep * (1 - self.missing), share * (1 - other.missing)],
-            [len(self.quantiles), len(other.quantiles)],
-        )
+        known = [keep * (1.0 - self.missing), share * (1.0 - other.missing)]
         return Marginal(
             keep * self.mean + share * other.mean,
             sparse.csr_array(keep * self.second + share * other.second),
-            _quantiles(points, weight),
+            _mix_quantiles([self.quantiles, other.quantiles], known),
             keep * self.shares + share * other.shares,
-            keep * self.missing + share * other.missing,
+            min(keep * self.missing + share * other.missing, 1.0),
             total,
         )
 
@@ -166,6 +163,31 @@ def _quantiles(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     if len(x) == 0:
         return np.zeros(0)
     return quantiles(*distinct(x, weight), LEVELS)
+
+
+def _mix_quantiles(tables: list[np.ndarray], shares: list[float]) -> np.ndarray:
+    """Return the quantiles of a mixture from two tables of quantiles and their shares."""
+    pairs = [(table, share) for table, share in zip(tables, shares) if len(table)]
+    if len(pairs) < 2:
+        return pairs[0][0] if pairs else np.zeros(0)
+    points = np.unique(np.concatenate(tables))
+    if len(points) <= _FEW:  # steps: no value is invented between two others
+        weight = np.concatenate([np.full(len(table), share) for table, share in pairs])
+        return _quantiles(np.concatenate(tables), weight)
+    # The mixture's distribution function, straight between the points of both, turned around.
+    reached = sum(share * _distribution(table, points) for table, share in pairs) / sum(shares)
+    out = np.interp(LEVELS, reached, points)
+    out[0], out[-1] = points[0], points[-1]
+    return np.maximum.accumulate(out)
+
+
+def _distribution(quantiles: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Return the share of the rows up to each x, from quantiles at `LEVELS`."""
+    values, first = np.unique(quantiles, return_index=True)
+    last = np.append(first[1:] - 1, len(quantiles) - 1)
+    out = np.interp(x, values, 0.5 * (LEVELS[first] + LEVELS[last]))
+    out[x < values[0]], out[x >= values[-1]] = 0.0, 1.0
+    return out
 
 
 def _moments(

@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -141,11 +142,15 @@ class TableEstimator(BaseEstimator):
             self.columns_ = columns
             self.n_features_in_ = len(coded)
             self._set_names()
+        plain = settings.check_weights(sample_weight, n_rows)
+        each = np.divide(weight, plain, out=np.ones(n_rows), where=plain > 0)
         rows, weight = distinct_rows(coded, target, weight)
-        table = Table([c[rows] for c in coded], target[rows], weight)
+        # Rows that are one have one class, and so one class weight.
+        counts = weight / each[rows]
+        table = Table([c[rows] for c in coded], target[rows], weight, counts)
         if fresh:
             self._scale_target(table)
-        return Table(table.columns, self._to_scale(table.y), table.weight)
+        return replace(table, y=self._to_scale(table.y))
 
     def _set_names(self) -> None:
         if self.columns_.named:
@@ -236,7 +241,8 @@ class TableEstimator(BaseEstimator):
 
     def _marginals(self, table: Table) -> list[marginals.Marginal]:
         """Return what explanations need to know of the columns."""
-        return marginals.learn(self.columns_.columns, self.maps_, table.columns, table.weight)
+        weight = table.weight if table.counts is None else table.counts
+        return marginals.learn(self.columns_.columns, self.maps_, table.columns, weight)
 
     def _unscaled(self) -> Any:
         return self.tensor_.rescale(-self._center / self._scale, 1.0 / self._scale)

@@ -38,9 +38,12 @@ class Regression(RegressorMixin):
 
     def predict(self, X) -> np.ndarray:
         """Predict the target, (n,) or (n, L)."""
-        raw = self.raw(X)
-        out = losses.resolve(self.loss).inverse_link(raw)
+        out = self._respond(self.raw(X))
         return out[:, 0] if self._flat_target else out
+
+    def _respond(self, raw: np.ndarray) -> np.ndarray:
+        """Return what raw predictions (n, L) mean, (n, L)."""
+        return losses.resolve(self.loss).inverse_link(raw)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -114,14 +117,16 @@ class Classification(ClassifierMixin):
 
     def predict_proba(self, X) -> np.ndarray:
         """Return the probability of each class, (n, K)."""
-        raw = self.raw(X)
+        share = self._respond(self.raw(X))
+        return share if share.shape[1] > 1 else np.hstack((1.0 - share, share))
+
+    def _respond(self, raw: np.ndarray) -> np.ndarray:
+        """Return the probability that each raw prediction (n, L) stands for, (n, L)."""
         loss = self._loss()
-        if isinstance(loss, losses.SquaredError):
-            share = np.clip((raw + 1.0) / 2.0, 1e-6, 1.0 - 1e-6)
-            share = share if raw.shape[1] > 1 else np.hstack((1.0 - share, share))
-            return share / share.sum(axis=1, keepdims=True)
-        share = loss.inverse_link(raw)
-        return share if raw.shape[1] > 1 else np.hstack((1.0 - share, share))
+        if not isinstance(loss, losses.SquaredError):
+            return loss.inverse_link(raw)
+        share = np.clip((raw + 1.0) / 2.0, 1e-6, 1.0 - 1e-6)
+        return share / share.sum(axis=1, keepdims=True) if raw.shape[1] > 1 else share
 
     def predict(self, X) -> np.ndarray:
         """Return the most probable class, (n,)."""

@@ -18,6 +18,7 @@ from polyadic.explain.listing import Listing
 from polyadic.explain.reading import Reading, read
 
 _MOST_TERMS = 2_000_000
+_ROUNDING = 1e-24  # of the squared mean: the square of double precision, with room
 
 
 class Term(NamedTuple):
@@ -140,7 +141,7 @@ def interactions(
     order = _check_order(max_order, reading.n_columns)
     if top is not None and (isinstance(top, bool) or not isinstance(top, Integral) or top < 1):
         raise ValueError(f"top must be a whole number of at least 1, or None, got {top!r}.")
-    names, total = model.columns_.names, reading.total_variance()
+    names, total = model.columns_.names, _worth(reading, reading.total_variance())
     rows, by_order = [], np.zeros(order)
     for term, variance in reading.variances(order):
         by_order[len(term) - 1] += variance
@@ -179,8 +180,8 @@ def sobol(model: Any, background: Any = None) -> Sobol:
     reading = read(model, background)
     first = np.array([variance for _, variance in reading.variances(1)])
     orders = reading.order_variances()
-    variance = float(orders.sum())
-    unit = variance if variance > 0 else 1.0
+    variance = _worth(reading, float(orders.sum()))
+    unit = variance if variance > 0 else np.inf  # nothing varies: shares of zero
     total = reading.column_variances()
     return Sobol(model.columns_.names, first / unit, total / unit, orders / unit, variance)
 
@@ -192,14 +193,19 @@ def _share(variance: float, total: float) -> float:
 def main_shares(reading: Reading) -> tuple[np.ndarray, np.ndarray]:
     """Return the variance of every main effect, and its share of the whole, (N,) each."""
     variance = np.array([v for _, v in reading.variances(1)])
-    total = reading.total_variance()
+    total = _worth(reading, reading.total_variance())
     return variance, variance / total if total > 0 else np.zeros_like(variance)
+
+
+def _worth(reading: Reading, variance: float) -> float:
+    """Return the variance, or zero where it is but the rounding of a constant."""
+    return variance if variance > _ROUNDING * float(np.sum(reading.base() ** 2)) else 0.0
 
 
 def _check_order(max_order: int, n_columns: int) -> int:
     """Return the order to go to; refuse what is no order, or more terms than anyone could read."""
     if isinstance(max_order, bool) or not isinstance(max_order, Integral) or max_order < 1:
-        raise ValueError(f"max_order must be a whole number of at least 1, got {max_order!r}.")
+        raise ValueError(f"max_order must be a whole number of at least 1, got {max_order!r:.40}.")
     order = min(int(max_order), n_columns)
     count = sum(math.comb(n_columns, k) for k in range(1, order + 1))
     if count > _MOST_TERMS:

@@ -27,6 +27,7 @@ from polyadic.kernels import shapley as kernel
 from polyadic.marginals import Marginal, design
 
 _BLOCK = 4_000_000  # numbers of a product of moments that are kept at a time
+_ROWS = 16384  # of a background that are multiplied up at a time
 _CHUNK = 64  # rows that a thread explains at a time
 _MOST_SET_COLUMNS = 12  # of a table of all sets of columns
 
@@ -70,10 +71,12 @@ class CPReading(Reading):
         if rows is None:
             mean = np.prod(self.moments.means()[others], axis=0)
         else:
-            product = np.ones((len(rows[0]), self.moments.rank))
-            for n in others:
-                product *= design(self.maps[n], rows[n]) @ self._factor(n)
-            mean = product.mean(axis=0)
+            mean = np.zeros(self.moments.rank)
+            for some in _slices(len(rows[0]), _ROWS):
+                product = np.ones((len(rows[0][some]), self.moments.rank))
+                for n in others:
+                    product *= design(self.maps[n], rows[n][some]) @ self._factor(n)
+                mean += product.sum(axis=0) / len(rows[0])
         return self.moments.weights * mean[:, None]
 
     def _factor(self, n: int) -> np.ndarray:
@@ -202,10 +205,10 @@ class CPReading(Reading):
         """Run the kernel over chunks of rows; the additive part is its own Shapley value."""
         setting = _Setting(self, background)
         out = np.empty((len(rows[0]), self.n_columns, len(self.moments.intercept)))
-        if setting.prefers_sets():
+        if setting.prefers_sets(out):
             setting.run(kernel.values_by_sets, rows, setting.sets(), out, n_jobs)
         else:
-            setting.run(kernel.values, rows, setting.quadrature(self.n_columns), out, n_jobs)
+            setting.integrate(kernel.values, rows, self.n_columns, out, n_jobs)
         base = setting.products() @ self.moments.weights + self.moments.intercept
         if self.moments.has_additive:
             for n, x in enumerate(rows):
@@ -225,7 +228,7 @@ class CPReading(Reading):
         setting = _Setting(self, background)
         n_columns, n_outputs = self.n_columns, len(self.moments.intercept)
         out = np.empty((len(rows[0]), n_columns, n_columns, n_outputs))
-        return setting.run(kernel.pairs, rows, setting.quadrature(n_columns - 1), out, n_jobs)
+        return setting.integrate(kernel.pairs, rows, n_columns - 1, out, n_jobs)
 
 
 class _Setting:
@@ -237,36 +240,59 @@ class _Setting:
         self.table = np.vstack(cores)
         ends = np.cumsum([len(core) for core in cores])
         self.first = np.concatenate(([0], ends[:-1]))
-        if background is None:
-            self.backgrounds = reading.moments.means()[None]
-        else:
-            slots, index, value = self._encode(background)
-            shape = (len(index), reading.n_columns, self.table.shape[1])
-            self.backgrounds = np.empty(shape)
-            kernel.all_parts(self.table, self.first, slots, index, value, self.backgrounds)
+        self.means, self.background = reading.moments.means(), background
+        self.n_backgrounds = 1 if background is None else len(background[0])
+
+    def blocks(self) -> Iterator[tuple[float, np.ndarray]]:
+        """Yield backgrounds (B, N, R) that fit into memory, and their share of all."""
+        if self.background is None:
+            yield 1.0, self.means[None]
+            return
+        for some in _slices(self.n_backgrounds, max(1, _BLOCK // self.means.size)):
+            slots, index, value = self._encode([x[some] for x in self.background])
+            out = np.empty((len(index), *self.means.shape))
+            kernel.all_parts(self.table, self.first, slots, index, value, out)
+            yield len(out) / self.n_backgrounds, out
 
     def products(self) -> np.ndarray:
         """Return the mean over backgrounds of prod_n mu_nr, (R,)."""
-        return np.prod(self.backgrounds, axis=1).mean(axis=0)
+        return sum(share * np.prod(b, axis=1).mean(axis=0) for share, b in self.blocks())
 
-    def quadrature(self, n_factors: int) -> tuple[np.ndarray, ...]:
-        """Return what a kernel needs to integrate products of less than `n_factors`, exactly."""
-        nodes, weights = np.polynomial.legendre.leggauss(max(1, math.ceil(n_factors / 2)))
-        # From -1..1 to 0..1.
-        return self.backgrounds, 0.5 * (nodes + 1.0), 0.5 * weights, self.weights
-
-    def prefers_sets(self) -> bool:
-        """Tell whether a table of all sets of columns is shorter than an integral a background."""
-        n_backgrounds, n_columns, _ = self.backgrounds.shape
-        return n_columns <= _MOST_SET_COLUMNS and 2**n_columns < n_backgrounds * n_columns
+    def prefers_sets(self, out: np.ndarray) -> bool:
+        """Tell whether all sets of columns take less time than an integral a background."""
+        n_rows, n_columns, n_outputs = out.shape
+        if n_columns > _MOST_SET_COLUMNS:
+            return False
+        by_sets = 2**n_columns * (self.n_backgrounds + n_rows * (1 + n_outputs))
+        return by_sets < n_rows * self.n_backgrounds * n_columns**2
 
     def sets(self) -> tuple[np.ndarray, ...]:
         """Return what a kernel needs to add up over all sets of columns."""
-        _, n_columns, rank = self.backgrounds.shape
-        rest = np.empty((2**n_columns, rank))
-        kernel.complements(self.backgrounds, rest)
+        n_columns, rank = self.means.shape
+        rest, part = np.zeros((2**n_columns, rank)), np.empty((2**n_columns, rank))
+        for share, backgrounds in self.blocks():
+            kernel.complements(backgrounds, part)
+            rest += share * part
         shares = [1.0 / (n_columns * math.comb(n_columns - 1, k)) for k in range(n_columns)]
         return rest * self.weights.T[:, None], np.array(shares)
+
+    def integrate(
+        self,
+        work: Callable[..., None],
+        rows: Sequence[np.ndarray],
+        n_factors: int,
+        out: np.ndarray,
+        n_jobs: int,
+    ) -> np.ndarray:
+        """Fill out : (n, ...) with integrals of products of less than `n_factors`, exactly."""
+        nodes, weights = np.polynomial.legendre.leggauss(max(1, math.ceil(n_factors / 2)))
+        nodes, weights = 0.5 * (nodes + 1.0), 0.5 * weights  # from -1..1 to 0..1
+        total = np.zeros_like(out)
+        for share, backgrounds in self.blocks():
+            self.run(work, rows, (backgrounds, nodes, weights, self.weights), out, n_jobs)
+            total += share * out
+        out[:] = total
+        return out
 
     def run(
         self,
@@ -299,6 +325,10 @@ class _Setting:
         shift = self.first + 1 - layout.first
         widths = np.diff(layout.slots)
         return layout.slots, coded.index + np.repeat(shift, widths).astype(np.int32), coded.value
+
+
+def _slices(length: int, step: int) -> Iterator[slice]:
+    return (slice(start, start + step) for start in range(0, length, step))
 
 
 def outer(parts: list[np.ndarray], rest: np.ndarray) -> np.ndarray:

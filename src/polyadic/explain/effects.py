@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from polyadic.columns import Column
 from polyadic.explain.anova import main_shares
-from polyadic.explain.listing import Listing
+from polyadic.explain.listing import Listing, is_missing
 from polyadic.explain.reading import code, find_columns, output_names, read
 from polyadic.marginals import LEVELS, Marginal, design
 
@@ -19,6 +20,7 @@ _GRID = 64  # points of a numeric column's effect
 _COARSE = {1: 101, 2: 41, 3: 17}  # points a column of a partial dependence, by their number
 _BINS = 24  # of a density
 _ENDS = (5, 95)  # per cent of the rows between which an effect is put into words
+_FEW = _GRID // 2  # values of a column that are shown one by one
 _MOST_POINTS = 4_000_000
 
 
@@ -113,9 +115,12 @@ class PartialDependence:
 
         points = np.meshgrid(*(np.arange(len(g)) for g in self.grid), indexing="ij")
         frame = {c: g[p.ravel()] for c, g, p in zip(self.columns, self.grid, points)}
-        flat = self.values.reshape(-1, self.values.shape[-1])
-        names = ["prediction"] if self.outputs == [""] else self.outputs
-        return pd.DataFrame(frame | {name: flat[:, i] for i, name in enumerate(names)})
+        for name, values in zip(self.outputs, self.values.reshape(-1, len(self.outputs)).T):
+            label = f"prediction {name}".rstrip()
+            while label in frame:  # a column may have any name
+                label += "_"
+            frame[label] = values
+        return pd.DataFrame(frame)
 
 
 def effects(model: Any, background: Any = None, scale: str = "raw") -> Effects:
@@ -224,7 +229,7 @@ def partial_dependence(
     _check_scale(scale)
     if scale == "response" and pure:
         raise ValueError("A pure interaction is a difference: it has no scale='response'.")
-    wanted = [columns] if isinstance(columns, str | int) else list(columns)
+    wanted = [columns] if isinstance(columns, str | int | np.integer) else list(columns)
     if not 1 <= len(wanted) <= 3:
         raise ValueError(f"columns must name one, two or three columns, got {len(wanted)}.")
     reading = read(model, background if pure else None) if background is None or pure else None
@@ -246,7 +251,7 @@ def partial_dependence(
 
 def respond(model: Any, raw: np.ndarray) -> np.ndarray:
     """Return what raw predictions (k, L) mean: numbers, or the probability of each output."""
-    return model._loss().inverse_link(raw)
+    return model._respond(raw)
 
 
 def _check_scale(scale: str) -> None:
@@ -267,7 +272,7 @@ def _points(
         usual = [_grid(c, marginals[n], _COARSE[len(term)]) for c, n in zip(columns, term)]
         points, codes = [list(part) for part in zip(*usual)]
     else:
-        if len(term) == 1 and np.ndim(grid[0]) == 0:
+        if len(term) == 1 and (len(grid) == 0 or np.ndim(grid[0]) == 0):
             grid = [grid]
         if len(grid) != len(term):
             raise ValueError(f"grid must have one array a column: {len(term)}, got {len(grid)}.")
@@ -291,16 +296,20 @@ def _as_array(values: Any) -> np.ndarray:
 
 
 def code_points(column: Column, points: Any) -> np.ndarray:
-    """Code values of one column; an unseen category is as a missing one."""
+    """Code values of one column; None is missing, and so is an unseen category."""
+    given = [None if is_missing(p) else p for p in np.asarray(points, dtype=object).tolist()]
     if column.categories is not None:
-        return np.array(
-            [column.code_of.get(p, -1) for p in np.asarray(points, dtype=object).tolist()],
-            dtype=np.int64,
-        )
-    try:
-        return np.asarray(points, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"Column {column.name!r} is numeric; its grid holds text.") from error
+        return np.array([column.code_of.get(p, -1) for p in given], dtype=np.int64)
+    for point in given:
+        if point is not None and not isinstance(point, Real):
+            raise ValueError(
+                f"Column {column.name!r} is numeric; {point!r:.40} is not a number, "
+                "and text is never taken for one."
+            )
+    out = np.array([np.nan if p is None else p for p in given], dtype=np.float64)
+    if np.any(np.isinf(out)):
+        raise ValueError(f"Column {column.name!r} cannot be infinite. Use a finite number or NaN.")
+    return out
 
 
 def _grid(column: Column, marginal: Marginal, n_points: int) -> tuple[np.ndarray, np.ndarray]:
@@ -314,7 +323,7 @@ def _grid(column: Column, marginal: Marginal, n_points: int) -> tuple[np.ndarray
         return known, known
     at = np.round(np.linspace(0, len(known) - 1, n_points)).astype(int)
     points = np.unique(known)
-    if len(points) > n_points // 2:  # not a column of few values
+    if len(points) > min(_FEW, n_points // 2):  # not a column of few values
         # Half of the points on quantiles, half evenly between: long tails are to be seen too.
         even = np.linspace(known[1], known[-2], n_points // 2)
         points = np.unique(np.concatenate([known[at[::2]], known[-1:], even]))
@@ -329,8 +338,7 @@ def _density(column: Column, marginal: Marginal) -> tuple[np.ndarray | None, np.
     if len(known) == 0 or known[0] == known[-1]:
         return known[:1].repeat(2), np.full(min(len(known), 1), 1.0 - marginal.missing)
     edges = _bins(known)
-    # Between two quantiles the rows are spread evenly; equal quantiles are a step.
-    return edges, (1.0 - marginal.missing) * np.diff(_cumulated(known, edges))
+    return edges, (1.0 - marginal.missing) * np.diff(_below(known, edges))
 
 
 def _bins(quantiles: np.ndarray) -> np.ndarray:
@@ -343,11 +351,23 @@ def _bins(quantiles: np.ndarray) -> np.ndarray:
     return np.unique(np.concatenate([[first], np.linspace(low, high, _BINS + 1), [last]]))
 
 
-def _cumulated(quantiles: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return the share of the rows up to each x, from quantiles at `LEVELS`."""
-    values, last = np.unique(quantiles[::-1], return_index=True)
-    out = np.interp(x, values, LEVELS[len(quantiles) - 1 - last])
-    out[0] = 0.0
+def _below(quantiles: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Return the share of the rows below each x, and one at the last, from quantiles at `LEVELS`.
+
+    A value that several quantiles have is a step. Between two values the rows are spread evenly,
+    but for a column of few values, which has none there.
+    """
+    values, first = np.unique(quantiles, return_index=True)
+    before = LEVELS[first]  # the share below each value
+    after = LEVELS[np.append(first[1:] - 1, len(quantiles) - 1)]
+    if len(values) <= _FEW:
+        before[1:] = after[:-1]
+    at = np.searchsorted(values, x)
+    low = np.maximum(at - 1, 0)
+    width = values[at] - values[low]
+    part = np.divide(x - values[low], width, out=np.ones(len(x)), where=width > 0)
+    out = after[low] + part * (before[at] - after[low])
+    out[at == 0], out[-1] = 0.0, 1.0
     return out
 
 

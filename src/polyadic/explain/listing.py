@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+import numpy as np
+
 _MOST_LINES = 40
 
 
@@ -48,6 +50,29 @@ def align(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
         "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:]))])
         for row in (head, *rows)
     ]
+
+
+def amount(value: Any) -> str:
+    """Write what a row holds.
+
+    >>> amount(8.3252), amount(1432.0), amount(35682.25), amount("Sales"), amount(None)
+    ('8.325', '1,432', '35,682', 'Sales', 'missing')
+    """
+    if is_missing(value):
+        return "missing"
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
+        return str(value)
+    number = float(value)
+    if number.is_integer() and abs(number) < 1e9:
+        return f"{number:,.0f}"
+    return f"{number:,.0f}" if 1e4 <= abs(number) < 1e9 else f"{number:.4g}"
+
+
+def is_missing(value: Any) -> bool:
+    """Tell whether a value is None, not a number, or pandas' NA."""
+    if isinstance(value, float | np.floating):
+        return bool(np.isnan(value))
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _cell(name: str, value: Any) -> str:

@@ -116,10 +116,10 @@ def measure(cores: CPCores, maps: Sequence[FeatureMap], marginals: Sequence[Marg
             core = np.hstack([core, cores.additive[n]])
         core = full_core(feature_map, core)
         square = np.sum(core * (marginal.second @ core), axis=0)[:rank]
-        size = np.sqrt(np.maximum(square, 0.0))
-        with np.errstate(divide="ignore"):  # a function that is zero on every row ends its term
-            log_size += np.log(size)
-        core[:, :rank] /= np.where(size > 0, size, 1.0)
+        # A function that is zero on every row stays as it is: elsewhere it need not be zero.
+        size = np.sqrt(np.where(square > 0, square, 1.0))
+        log_size += np.log(size)
+        core[:, :rank] /= size
         columns.append(ColumnMoments(core, marginal, marginal.mean @ core))
     weights = np.asarray(cores.weights, dtype=np.float64) * np.exp(log_size)[:, None]
     intercept = np.asarray(cores.intercept, dtype=np.float64)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from polyadic.explain.listing import Listing
-from polyadic.explain.reading import code, output_names, read
+from polyadic.explain.reading import Reading, code, output_names, read
 
 _MOST_NUMBERS = 250_000_000  # of a result
 
@@ -79,7 +79,7 @@ class Shapley(Listing):
         single = self.values.shape[2] == 1
         data = np.empty((len(self), len(self.columns)), dtype=object)
         for n, column in enumerate(self.data):
-            data[:, n] = column
+            data[:, n] = ["missing" if value is None else value for value in column.tolist()]
         if all(column.dtype.kind in "fiub" for column in self.data):
             data = data.astype(float)
         return shap.Explanation(
@@ -128,8 +128,8 @@ def shapley(model: Any, X: Any, background: Any = None) -> Shapley:
         The rows to explain.
     background : table, optional
         Columns that have not joined come from its rows, each row as it is: interventional Shapley
-        values, at a cost in proportion to the number of rows. By default from the product of the
-        training marginals, at the cost of one row.
+        values. They cost as much as so many rows or, with few columns, as all sets of columns. By
+        default from the product of the training marginals, at the cost of one row.
 
     Returns
     -------
@@ -147,7 +147,12 @@ def shapley(model: Any, X: Any, background: Any = None) -> Shapley:
     >>> bool(np.allclose(found.base + found.values.sum(axis=1), model.raw(X[:10]), atol=1e-5))
     True
     """
-    rows, other, reading = _prepare(model, X, background)
+    return explain_coded(model, code(model, X), background)
+
+
+def explain_coded(model: Any, rows: list[np.ndarray], background: Any) -> Shapley:
+    """Return the Shapley values of coded rows."""
+    reading, other = _prepare(model, background)
     _check_size(len(rows[0]) * reading.n_columns * model.tensor_.n_outputs)
     values, base = reading.shapley(rows, other, getattr(model, "n_jobs", 1))
     return Shapley(values, base, model.columns_.names, output_names(model), held(model, rows))
@@ -166,7 +171,7 @@ def shapley_interactions(model: Any, X: Any, background: Any = None) -> ShapleyI
     ShapleyInteractions
         In the convention of the package shap: a pair's index is halved between its two places.
     """
-    rows, other, reading = _prepare(model, X, background)
+    rows, (reading, other) = code(model, X), _prepare(model, background)
     _check_size(len(rows[0]) * reading.n_columns**2 * model.tensor_.n_outputs)
     n_jobs = getattr(model, "n_jobs", 1)
     pairs = 0.5 * reading.shapley_pairs(rows, other, n_jobs)
@@ -191,10 +196,9 @@ def held(model: Any, rows: list[np.ndarray]) -> list[np.ndarray]:
     return out
 
 
-def _prepare(model: Any, X: Any, background: Any) -> tuple:
-    reading = read(model, background)
-    other = None if background is None else code(model, background)
-    return code(model, X), other, reading
+def _prepare(model: Any, background: Any) -> tuple[Reading, list[np.ndarray] | None]:
+    """Return the reading of a model, and the background's rows, coded."""
+    return read(model, background), None if background is None else code(model, background)
 
 
 def _check_size(numbers: int) -> None:

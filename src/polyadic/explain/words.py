@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ import numpy as np
 from polyadic import losses
 from polyadic.explain.anova import Interactions, interactions
 from polyadic.explain.effects import Effects, code_points, effects, respond
-from polyadic.explain.reading import code, read
-from polyadic.explain.shapley import held
+from polyadic.explain.listing import amount, is_missing
+from polyadic.explain.reading import code
+from polyadic.explain.shapley import explain_coded
 
 _LEAST_SHARE = 0.001  # weaker terms are not worth a sentence
+_MOST_DIGITS = 6  # behind the point; smaller numbers are written in powers of ten
 _WIGGLE = 0.1  # share of its range that a monotone effect may go back
 
 
@@ -66,19 +69,17 @@ def describe(model: Any, row: Any, top: int = 5, background: Any = None) -> str:
     The prediction is 16.0, 10.8 above the average of 5.2.
     x0 = 9 adds 7.6. x1 = 2 adds 3.1. The other column changes next to nothing.
     """
-    rows = _one_row(model, row)
-    reading = read(model, background)
-    other = None if background is None else code(model, background)
-    values, base = reading.shapley(rows, other, 1)
-    raw = base + values[0].sum(axis=0)
+    if isinstance(top, bool) or not isinstance(top, Integral) or top < 1:
+        raise ValueError(f"top must be a whole number of at least 1, got {top!r}.")
+    found = explain_coded(model, _one_row(model, row), background)
+    raw = found.base + found.values[0].sum(axis=0)
     output = int(np.argmax(raw)) if len(raw) > 1 else 0
-    own = values[0, :, output]
-    parts = [_opening(model, raw, base, output)]
+    own = found.values[0, :, output]
+    parts = [_opening(model, raw, found.base, output)]
     order = np.argsort(-np.abs(own), kind="stable")
     number = _Numbers(np.append(own, own.sum()), n_digits=3)
-    data = held(model, rows)
     for n in order[:top]:
-        parts.append(f"{model.columns_.names[n]}{_holds(data[n][0])} {_adds(own[n], number)}.")
+        parts.append(f"{found.columns[n]}{_holds(found.data[n][0])} {_adds(own[n], number)}.")
     rest = order[top:]
     if len(rest):
         who = "The other column" if len(rest) == 1 else f"The other {len(rest)} columns together"
@@ -101,7 +102,7 @@ def _one_row(model: Any, row: Any) -> list[np.ndarray]:
         if absent:
             raise ValueError(f"The row has no value for the column {absent[0]!r}. Use None or NaN.")
         pairs = ((c, row[c.name]) for c in model.columns_.columns)
-        return [code_points(c, [np.nan if v is None else v]) for c, v in pairs]
+        return [code_points(c, [v]) for c, v in pairs]
     if isinstance(row, np.ndarray | list | tuple) and np.ndim(row) == 1:
         row = [list(row)] if not isinstance(row, np.ndarray) else row[None]
     rows = code(model, row)
@@ -134,9 +135,7 @@ def _opening(model: Any, raw: np.ndarray, base: np.ndarray, output: int) -> str:
 
 
 def _holds(value: Any) -> str:
-    if value is None or (isinstance(value, float) and np.isnan(value)):
-        return ", which is missing,"
-    return f" = {value:.4g}" if isinstance(value, float) else f" = {value}"
+    return ", which is missing," if is_missing(value) else f" = {amount(value)}"
 
 
 def _adds(value: float, number: _Numbers, several: bool = False) -> str:
@@ -224,10 +223,12 @@ class _Numbers:
 
     def __init__(self, values: np.ndarray, signed: bool = False, n_digits: int = 2):
         span = float(np.ptp(values)) or float(np.max(np.abs(values)))
-        self.digits = int(np.clip(n_digits - 1 - np.floor(np.log10(span)), 0, 9)) if span > 0 else 0
+        self.digits = int(max(n_digits - 1 - np.floor(np.log10(span)), 0)) if span > 0 else 0
         self.sign = "+" if signed else ""
 
     def __call__(self, value: float) -> str:
+        if self.digits > _MOST_DIGITS:
+            return f"{value:{self.sign}.3g}"
         rounded = round(float(value), self.digits) + 0.0  # no minus zero
         sign = self.sign if rounded else ""
         return f"{rounded:{sign},.{self.digits}f}"

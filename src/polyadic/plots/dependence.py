@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polyadic.explain import PartialDependence
+from polyadic.explain.listing import is_missing
 from polyadic.plots.style import (
     BLUE,
     GREY,
@@ -15,7 +16,6 @@ from polyadic.plots.style import (
     check_output,
     colour_map,
     expect,
-    is_missing,
     new_axes,
     short,
     tidy,

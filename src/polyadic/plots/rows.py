@@ -8,6 +8,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from polyadic.explain import Shapley
+from polyadic.explain.listing import is_missing
 from polyadic.plots.style import (
     BLUE,
     GREY,
@@ -19,7 +20,6 @@ from polyadic.plots.style import (
     check_output,
     colour_map,
     expect,
-    is_missing,
     left_out,
     new_axes,
     raw_label,

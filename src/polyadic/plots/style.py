@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
+from polyadic.explain import listing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,24 +100,12 @@ def percent(share: float) -> str:
 
 
 def amount(value: Any) -> str:
-    """Write what a row holds.
+    """Write what a row holds, shortened.
 
-    >>> amount(8.3252), amount(1432.0), amount(35682.25), amount("Sales"), amount(None)
-    ('8.325', '1,432', '35,682', 'Sales', 'missing')
+    >>> amount(35682.25), amount("A very long name of a category")
+    ('35,682', 'A very long name …')
     """
-    if is_missing(value):
-        return "missing"
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
-        return short(value, 18)
-    number = float(value)
-    if number.is_integer() and abs(number) < 1e9:
-        return f"{number:,.0f}"
-    return f"{number:,.0f}" if 1e4 <= abs(number) < 1e9 else f"{number:.4g}"
-
-
-def is_missing(value: Any) -> bool:
-    """Tell whether a value is None or not a number."""
-    return value is None or (isinstance(value, float | np.floating) and bool(np.isnan(value)))
+    return short(listing.amount(value), 18)
 
 
 def raw_label(outputs: list[str], output: int) -> str:
