@@ -91,7 +91,10 @@ def section(found: Found, folder: Path) -> Section:
         "Local dimension and rank on California Housing",
         "Sections IX-C and IX-D. CP with random init. Losses are the least over the epochs. A "
         "learning curve is *rough* by the mean rise or fall from epoch to epoch over its second "
-        "half, relative to its level.",
+        "half, relative to its level. At a low rank some seeds never leave the start, with an MSE of "
+        "about one: the random init multiplies eight numbers of size 0.2, and few terms give Adam "
+        "little to follow. The means over seeds at ranks 1 to 5 are made of such fits and of good "
+        "ones; the range in the figure, and the best seed in the table, tell them apart.",
         [curve_table(found), dimension_table(found), rank_table(found)],
         [
             Picture("figure_california_curves.png", "Validation loss by the map, R=20."),
@@ -109,7 +112,7 @@ def draw(found: Found, folder: Path) -> None:
     wanted = [name for name in MAPS if name not in ("d=2", "d=3")]
     curves = {name: [r["curve"] for r in found.of(f"curve, {name}")] for name in wanted}
     figures.draw_curves(panel, curves, "California Housing", "validation MSE")
-    panel.set_ylim(0.15, 3.0)
+    panel.set_ylim(0.15, 1e5)  # d=5 without standardised elements lies far above the others
     figures.save(figure, folder / "figure_california_curves.png")
 
     figure, panels = figures.new_figure(2)
@@ -185,9 +188,19 @@ def dimension_table(found: Found) -> Table:
 def rank_table(found: Found) -> Table:
     """Return training and validation losses against rank."""
     lines = [ranks(found, key, d) for d in RANK_DIMENSIONS for key in ("train", "val")]
-    rows = [[str(r), *(report.number(report.mean(line[r])) for line in lines)] for r in lines[0]]
-    header = ["R"] + [f"{w} MSE, d={d}" for d in RANK_DIMENSIONS for w in ("train", "val")]
+    rows = [
+        [str(r), *(cell for line in lines for cell in mean_and_best(line[r]))] for r in lines[0]
+    ]
+    header = ["R"]
+    for d in RANK_DIMENSIONS:
+        for what in ("train", "val"):
+            header += [f"{what} MSE, d={d}", "best seed"]
     return Table("figure_california_rank", "Loss against rank, means over seeds", header, rows)
+
+
+def mean_and_best(values: list[float]) -> list[str]:
+    """Return the mean over seeds and the best of them."""
+    return [report.number(report.mean(values)), report.number(min(values))]
 
 
 def roughness(found: Found, name: str) -> float:
@@ -277,6 +290,7 @@ def rank_claims(found: Found) -> list[Claim]:
     """Sentences on the loss against rank."""
     low_train, low = (means(ranks(found, key, 2)) for key in ("train", "val"))
     high_train, high = (means(ranks(found, key, 75)) for key in ("train", "val"))
+    best = {d: {r: min(v) for r, v in ranks(found, "val", d).items()} for d in RANK_DIMENSIONS}
     smallest, largest = min(low), max(low)
     steady = [v for r, v in high.items() if r >= 5]
     small = {r: v for r, v in high.items() if r in (2, 5)}
@@ -295,13 +309,15 @@ def rank_claims(found: Found) -> list[Claim]:
         ),
         Claim(
             "d=75: the validation error remains fairly constant",
-            ", ".join(f"R={r}: {v:.4f}" for r, v in high.items()),
+            ", ".join(f"R={r}: {v:.4f}, best seed {best[75][r]:.4f}" for r, v in high.items()),
             max(steady) / min(steady) < 1.1 if len(steady) > 1 else None,
         ),
         Claim(
             "d=75 with a rank of 2 to 5 is better than any rank with d=2",
             f"d=75: {', '.join(f'R={r}: {v:.4f}' for r, v in small.items())}; "
-            f"best of d=2: {min(low.values()):.4f}",
+            f"best of d=2: {min(low.values()):.4f}. By the best seed, d=75: "
+            f"{', '.join(f'R={r}: {best[75][r]:.4f}' for r in small)}; "
+            f"d=2: {min(best[2].values()):.4f}",
             max(small.values()) < min(low.values()) if small else None,
         ),
     ]
