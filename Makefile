@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
-BENCHMARKS := startup kernel scaling california als split ablation predict explain formats riemannian mnist tabular/run
+BENCHMARKS := startup kernel scaling california als split ablation predict explain page formats riemannian mnist tabular/run
 
 .PHONY: demo test lint bench reproduce clean
 

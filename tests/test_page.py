@@ -24,6 +24,7 @@ from sklearn.exceptions import NotFittedError
 
 import polyadic
 from polyadic import maps
+from polyadic.datasets import DatasetUnavailable, fetch_california_housing
 from polyadic.page import gather, page, payload
 
 pytest.importorskip("typer")
@@ -114,6 +115,17 @@ def test_a_default_model_of_a_large_table_fits_into_a_megabyte_and_a_half(tmp_pa
     assert path.stat().st_size < 1_500_000
 
 
+def test_a_default_model_of_california_fits_into_three_megabytes(tmp_path):
+    try:
+        split = fetch_california_housing(split="paper")
+    except DatasetUnavailable as error:
+        pytest.skip(str(error))
+    model = polyadic.CPRegressor(max_epochs=2, random_state=0)  # the epochs do not move the knots
+    path = write(model.fit(split.X_train, split.y_train), split.X_test, split.y_test, tmp_path)
+    assert len(model.history_) > 1
+    assert path.stat().st_size < 3_000_000
+
+
 def test_the_same_model_gives_the_same_page(mixed, tmp_path):
     first = write(*mixed, tmp_path).read_bytes()
     assert write(*mixed, tmp_path).read_bytes() == first
@@ -181,6 +193,32 @@ def test_rows_to_pick_from_run_from_the_lowest_to_the_highest_prediction(fitted,
     assert predicted[[0, -1]].tolist() == [model.predict(X).min(), model.predict(X).max()]
     shown = np.array(rows["values"], dtype=float).T
     assert np.array_equal(shown, X[rows["numbers"]], equal_nan=True)
+
+
+def test_targets_of_the_same_400_rows_are_in_the_page_for_all_outputs(tmp_path):
+    X, y = numeric_table(n_rows=900, missing=0.0)
+    Y = np.column_stack([y, -(X[:, 3] ** 2), X[:, 1]])
+    data = data_of(write(tiny_regressor().fit(X, Y), X, Y, tmp_path))
+    shown = [np.array(own["points"])[:, 1] for own in data["quality"]["regression"]]
+    rows = [int(np.flatnonzero(y == value)[0]) for value in shown[0]]
+    assert len(set(rows)) == 400
+    assert np.array_equal(np.column_stack(shown), Y[rows])
+    assert set(data["rows"]["numbers"]) <= set(rows)
+
+
+@pytest.mark.parametrize(
+    ("weight", "fact"),
+    [
+        (None, ("Training rows", "200")),
+        (2.0, ("Training rows", "400")),  # each row counts twice
+        (0.3125, ("Sum of training weights", "62.5")),
+    ],
+)
+def test_weights_are_not_called_rows(weight, fact, tmp_path):
+    X, y = numeric_table()
+    weights = None if weight is None else np.full(len(X), weight)
+    model = tiny_regressor().fit(X, y, sample_weight=weights)
+    assert fact in [tuple(own) for own in data_of(write(model, X, y, tmp_path))["facts"]]
 
 
 def test_sliders_stop_at_ascending_values_from_end_to_end(tmp_path):
@@ -373,6 +411,38 @@ def test_the_command_needs_no_target_but_rows(saved):
     result = run(*asked, saved / "empty.csv", "--out", out)
     assert result.exit_code == 1
     assert "no rows" in result.output + (result.stderr or "")
+
+
+@pytest.mark.filterwarnings("ignore:X has feature names")
+@pytest.mark.parametrize("named", [True, False], ids=["named", "unnamed"])
+def test_text_in_a_csv_file_stays_text(named, tmp_path):
+    rng = np.random.default_rng(0)
+    words = np.array(["NA", "null", "nan", "N/A", "x"], dtype=object)
+    X = pd.DataFrame(
+        {
+            "word": words[rng.integers(0, 5, 200)],
+            "digit": np.array(["0", "1", "01"], dtype=object)[rng.integers(0, 3, 200)],
+            "number": np.where(rng.random(200) < 0.2, np.nan, rng.random(200)),
+        }
+    )
+    y = np.where(rng.random(200) < 0.5, "0", "1").astype(object)
+    model = tiny_classifier(categorical_features=[0, 1])
+    model.fit(X if named else X.to_numpy(object), y).save(tmp_path / "model.polyadic")
+    X.insert(1, "class", y)
+    for missing in ("", "NA"):
+        X.to_csv(tmp_path / "table.csv", index=False, na_rep=missing)
+        asked = ("report", tmp_path / "model.polyadic", tmp_path / "table.csv", "--target", "class")
+        result = run(*asked, "--out", tmp_path / "out.html")
+        assert result.exit_code == 0, result.output
+        data = data_of(tmp_path / "out.html")
+        numbers = data["rows"]["numbers"]
+        for n, name in enumerate(["word", "digit"]):
+            categories = data["columns"][n]["categories"]
+            shown = [categories[code] for code in data["rows"]["values"][n]]
+            assert shown == X[name][numbers].tolist()
+        shown = np.array(data["rows"]["values"][2], dtype=float)
+        assert np.array_equal(shown, X["number"][numbers], equal_nan=True)
+        assert data["rows"]["target"] == X["class"][numbers].tolist()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +35,7 @@ def report(
         with console.status("Reading the model ..."):
             fitted: Any = load(model)
         with console.status("Reading the table ..."):
-            rows = read_rows(table, fitted.columns_)
+            rows = read_rows(table, fitted, target)
             X, y = split_target(rows, target)
         with console.status("Writing the page ..."):
             path = write_page(fitted, X, y, out, title=title, target=target)
@@ -45,8 +46,8 @@ def report(
     console.print(f"{path}: {rows.num_rows:,} rows, {size:.2f} MB", markup=False)
 
 
-def read_rows(path: Path, columns: Any) -> pa.Table:
-    """Read a table; in a CSV file what the model knows as categories is not taken for numbers."""
+def read_rows(path: Path, model: Any, target: str | None) -> pa.Table:
+    """Read a table; in a CSV file what the model knows as text is taken for nothing else."""
     if not path.is_file():
         raise FileNotFoundError(f"There is no table {str(path)!r}.")
     kind = path.suffix.lower()
@@ -54,20 +55,41 @@ def read_rows(path: Path, columns: Any) -> pa.Table:
         return pyarrow.parquet.read_table(path)
     if kind not in (".csv", ".txt", ".tsv"):
         raise ValueError(f"Cannot read {str(path)!r}: its name must end in .csv, .tsv or .parquet.")
-    types = {c.name: _csv_type(c) for c in columns.columns if columns.named}
-    known = {name: own for name, own in types.items() if own is not None}
+    delimiter = "\t" if kind == ".tsv" else ","
+    types = csv_types(_header(path, delimiter), model, target)
     return pyarrow.csv.read_csv(
         path,
-        parse_options=pyarrow.csv.ParseOptions(delimiter="\t" if kind == ".tsv" else ","),
-        convert_options=pyarrow.csv.ConvertOptions(column_types=known, strings_can_be_null=True),
+        parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter),
+        # "NA" is a missing number, but may be a category: text stays as it is.
+        convert_options=pyarrow.csv.ConvertOptions(column_types=types, strings_can_be_null=False),
     )
 
 
-def _csv_type(column: Any) -> pa.DataType | None:
-    """Return how a column is to be read: numbers as such, and as text where it was text."""
-    if column.categories is None:
-        return pa.float64()
-    return pa.string() if all(isinstance(c, str) for c in column.categories) else None
+def csv_types(header: list[str], model: Any, target: str | None) -> dict[str, pa.DataType]:
+    """Return how to read columns: numbers as such, text as text; what is not named is guessed."""
+    columns = model.columns_
+    # A model without names of its own takes columns by their place, as `Columns.code` does.
+    inputs = columns.names if columns.named else [name for name in header if name != target]
+    types = {}
+    for name, column in zip(inputs, columns.columns):
+        if column.categories is None:
+            types[name] = pa.float64()
+        elif _all_text(column.categories):
+            types[name] = pa.string()
+    if target is not None:
+        types.pop(target, None)
+        if _all_text(getattr(model, "classes_", [None])):
+            types[target] = pa.string()
+    return types
+
+
+def _all_text(values: Any) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _header(path: Path, delimiter: str) -> list[str]:
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
+        return next(csv.reader(lines, delimiter=delimiter), [])
 
 
 def split_target(rows: pa.Table, target: str | None) -> tuple[pa.Table, Any]:

@@ -209,7 +209,8 @@ function agreement({ points, bins, axes, names, title }) {
   return root;
 }
 
-/* A heat map: two hues for the sign, opacity for the size, so that zero is the paper itself. */
+/* A heat map: two hues for the sign, opacity for the size, so that zero is the paper itself.
+   The cell under the pointer, or where the arrow keys have led, is framed and told to `report`. */
 function heatMap(names, axes, value, report) {
   const [width, height, left, top] = [
     340,
@@ -218,32 +219,51 @@ function heatMap(names, axes, value, report) {
     8,
   ];
   const [right, bottom] = [width - 8, axes[0].categories ? 212 : 246];
-  const root = canvas(width, height, `Interaction of ${names[0]} and ${names[1]}`);
+  const root = fill(
+    canvas(width, height, `Interaction of ${names[0]} and ${names[1]}; move with the arrow keys`),
+    { role: "application", tabindex: 0, class: "heat" },
+    [],
+  );
   const counts = axes.map((axis) => (axis.categories || axis.grid).length);
   const [wide, tall] = [(right - left) / counts[0], (bottom - top) / counts[1]];
-  let most = 0;
+  let at = [0, 0]; // the keys start from the strongest cell
+  const strength = ([i, j]) => Math.abs(value(i, j));
   for (let i = 0; i < counts[0]; i++)
-    for (let j = 0; j < counts[1]; j++) most = Math.max(most, Math.abs(value(i, j)));
+    for (let j = 0; j < counts[1]; j++) if (strength([i, j]) > strength(at)) at = [i, j];
+  const most = strength(at);
   const say = (axis, k) => (axis.categories ? axis.categories[k] : tell(axis.grid[k]));
+  const corner = ([i, j]) => ({ x: left + i * wide, y: bottom - (j + 1) * tall });
+  const cursor = draw("rect", { class: "cursor", width: wide, height: tall });
+  const look = (cell) => {
+    at = cell;
+    fill(cursor, corner(at), []);
+    const [a, b] = axes.map((axis, k) => `${names[k]} ${say(axis, at[k])}`);
+    report(`${a}, ${b}: ${signed(value(...at))}`);
+  };
   for (let i = 0; i < counts[0]; i++)
     for (let j = 0; j < counts[1]; j++) {
       const v = value(i, j);
       const cell = draw("rect", {
         class: v > 0 ? "up" : "down",
         "fill-opacity": most > 0 ? (Math.abs(v) / most).toFixed(3) : 0,
-        x: left + i * wide,
-        y: bottom - (j + 1) * tall,
+        ...corner([i, j]),
         width: wide,
         height: tall,
+        onpointerenter: () => look([i, j]),
       });
-      cell.addEventListener("pointerenter", () =>
-        report(`${names[0]} ${say(axes[0], i)}, ${names[1]} ${say(axes[1], j)}: ${signed(v)}`),
-      );
       root.append(cell);
     }
   root.append(
     draw("rect", { class: "frame", x: left, y: top, width: right - left, height: bottom - top }),
+    cursor,
   );
+  root.addEventListener("focus", () => look(at));
+  root.addEventListener("keydown", (event) => {
+    const move = ARROWS[event.key];
+    if (!move || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault(); // the page must not scroll
+    look(at.map((k, side) => Math.min(Math.max(k + move[side], 0), counts[side] - 1)));
+  });
   heatAxis(root, axes[0], wide, (at, text) => {
     const turned = axes[0].categories
       ? { transform: `rotate(-35 ${left + at} ${bottom + 14})`, "text-anchor": "end" }
@@ -271,6 +291,8 @@ function heatMap(names, axes, value, report) {
   }
   return { root, most };
 }
+
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowDown: [0, -1], ArrowUp: [0, 1] };
 
 /* Where the labels of one side go: each category, or round numbers along the grid. */
 function heatAxis(root, axis, step, place) {

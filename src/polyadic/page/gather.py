@@ -17,7 +17,8 @@ from polyadic.targets import Classification
 
 MOST_CATEGORIES = 2000  # of a column, beyond which the page offers the most frequent ones only:
 KEPT_CATEGORIES = 1000
-_ROWS = 50  # to pick from
+_POINTS = 400  # rows whose targets the page holds: dots of a scatter plot
+_ROWS = 50  # of those, to pick from
 _CHARTS = 40  # columns with an effect curve
 _PAIRS = 8
 _MOST_PAIRS = 200_000  # terms of order two; beyond, a page is not worth the wait
@@ -35,7 +36,8 @@ def gather(model: Any, X: Any, y: Any, title: str | None, target: str | None) ->
     actual = None if y is None else model._read_target(y, n_rows, fresh=False)
     known = _marginals(model, coded)
     raw = model.raw(X)
-    picked = quality.even_ranks(raw[:, 0], _ROWS)
+    shown = quality.even_ranks(raw[:, 0], _POINTS)
+    picked = shown[quality.even_ranks(raw[shown, 0], _ROWS)]
     kept = [
         _kept(column, own, x[picked])
         for column, own, x in zip(model.columns_.columns, known, coded)
@@ -53,7 +55,7 @@ def gather(model: Any, X: Any, y: Any, title: str | None, target: str | None) ->
         "link": _link(model),
         "n_rows": n_rows,
         "background": "the training rows" if background is None else "the rows passed",
-        "quality": None if actual is None else _quality(model, X, actual, raw),
+        "quality": None if actual is None else _quality(model, X, actual, raw, shown),
         "model": model_payload(model, known, kept),
         "columns": [
             _column(*parts) for parts in zip(model.columns_.columns, model.maps_, known, kept)
@@ -162,13 +164,18 @@ def _facts(model: Any, known: list[marginals.Marginal], n_rows: int) -> list[lis
         ["Columns", ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))],
         ["Maps", ", ".join(f"{count:,} {name}" for name, count in sorted(maps.items()))],
         ["Parameters", f"{numbers:,}"],
-        [
-            "Training rows",
-            f"{known[0].weight:,.12g}" if hasattr(model, "marginals_") else "unknown",
-        ],
+        _training_rows(model, known[0].weight),
         ["Rows passed", f"{n_rows:,}"],
         ["Settings", _settings(model)],
     ]
+
+
+def _training_rows(model: Any, weight: float) -> list[str]:
+    """Return how many rows the model was trained on: rows count by their sample weights."""
+    if not hasattr(model, "marginals_"):
+        return ["Training rows", "unknown"]
+    name = "Training rows" if float(weight).is_integer() else "Sum of training weights"
+    return [name, f"{weight:,.12g}"]
 
 
 def _spaced(name: str) -> str:
@@ -197,10 +204,12 @@ def _target_name(y: Any) -> str | None:
 # ---- rows and how well they are predicted --------------------------------------------------------
 
 
-def _quality(model: Any, X: Any, actual: np.ndarray, raw: np.ndarray) -> dict[str, Any]:
+def _quality(
+    model: Any, X: Any, actual: np.ndarray, raw: np.ndarray, shown: np.ndarray
+) -> dict[str, Any]:
     if not isinstance(model, Classification):
         mean = model._loss().inverse_link(raw)
-        return {"regression": quality.regression(actual, mean, _outputs(model))}
+        return {"regression": quality.regression(actual, mean, _outputs(model), shown)}
     classes = _classes(model) or []
     measured = quality.classification(_class_numbers(actual), model.predict_proba(X), classes)
     return {"classification": measured}

@@ -20,6 +20,7 @@ import numpy as np
 
 from polyadic.formats.cp import CPCores
 from polyadic.maps import MAPS, FeatureMap, Hat, OneHot
+from polyadic.marginals import full_core
 
 ROUNDING = 2.0**-22  # of a function's size: what a kept knot must be worth
 _MOST_BLOCKS = 32
@@ -84,10 +85,7 @@ def column_means(cores: CPCores, maps: list[FeatureMap], marginals: list) -> lis
         core = np.asarray(cores.factors[n], dtype=np.float64)
         if cores.additive is not None:
             core = np.hstack([core, cores.additive[n]])
-        phi = marginal.mean[1:].copy()
-        if own.constant:  # the implied constant is the leading one
-            phi[0] = marginal.mean[0]
-        out.append(phi @ core)
+        out.append(marginal.mean @ full_core(own, core))
     return out
 
 

@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 from sklearn import metrics
 
-_POINTS = 400  # dots of a scatter plot
 _BINS = 10
 
 
-def regression(target: np.ndarray, mean: np.ndarray, names: list[str]) -> list[dict[str, Any]]:
-    """Return measures and points of each output; target and mean : (n, L)."""
+def regression(
+    target: np.ndarray, mean: np.ndarray, names: list[str], shown: np.ndarray
+) -> list[dict[str, Any]]:
+    """Return measures and points of each output; target and mean : (n, L).
+
+    The points are those of the rows `shown`, the same for all outputs.
+    """
     out = []
     for k, name in enumerate(names):
         y, f = target[:, k], mean[:, k]
@@ -25,7 +29,7 @@ def regression(target: np.ndarray, mean: np.ndarray, names: list[str]) -> list[d
                     ["Mean squared error", metrics.mean_squared_error(y, f)],
                     ["Mean absolute error", metrics.mean_absolute_error(y, f)],
                 ],
-                "points": np.column_stack([f, y])[even_ranks(f, _POINTS)].tolist(),
+                "points": np.column_stack([f, y])[shown].tolist(),
                 "bins": _bins(f, y),
             }
         )

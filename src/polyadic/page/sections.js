@@ -296,7 +296,7 @@ function interactions(data, state) {
   return section(
     "interactions",
     "What two columns do together",
-    "The strongest interactions of two columns: what is left of their joint effect once the effect of each by itself is taken out. The share is that of the variance of the raw prediction.",
+    "The strongest interactions of two columns: what is left of their joint effect once the effect of each by itself is taken out. The share is that of the variance of the raw prediction. Point at a map, or move over it with the arrow keys, to read its numbers.",
     grid,
   );
 }
@@ -311,7 +311,7 @@ function pairFigure(data, pair, L, l) {
     return pair.values[(a * second + b) * L + l];
   };
   const names = order.map((k) => data.columns[pair.columns[k]].name);
-  const hint = make("p", { class: "note readout", text: "\u00a0" });
+  const hint = make("p", { class: "note readout", "aria-live": "polite", text: "\u00a0" });
   const chart = heatMap(
     names,
     order.map((k) => pair.axes[k]),
