@@ -93,8 +93,8 @@ def section(found: Found, folder: Path) -> Section:
         "learning curve is *rough* by the mean rise or fall from epoch to epoch over its second "
         "half, relative to its level. At a low rank some seeds never leave the start, with an MSE "
         "of about one: the random init multiplies eight numbers of size 0.2, and few terms give "
-        "Adam little to follow. The means over seeds at ranks 1 to 5 are made of such fits and of good "
-        "ones; the range in the figure, and the best seed in the table, tell them apart.",
+        "Adam little to follow. The means over seeds at ranks 1 to 5 are made of such fits and of "
+        "good ones; the range in the figure, and the best seed in the table, tell them apart.",
         [curve_table(found), dimension_table(found), rank_table(found)],
         [
             Picture("figure_california_curves.png", "Validation loss by the map, R=20."),
