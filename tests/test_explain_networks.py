@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import parts
 import pytest
+from explained import average, pure_terms, variance
 
 from polyadic import CPRegressor, TNClassifier, TNRegressor, explain, formats, maps
 from polyadic.explain import networks
@@ -101,30 +102,8 @@ def whole_grid(model, X):
     return f.reshape(*grid[0].shape, -1), values, shares
 
 
-def average(f, shares, kept):
-    """Average over all columns but the kept ones; averaged axes stay, with length one."""
-    for n, share in enumerate(shares):
-        if n not in kept:
-            weights = share.reshape([-1 if m == n else 1 for m in range(f.ndim)])
-            f = (f * weights).sum(axis=n, keepdims=True)
-    return f
-
-
 def subsets(n_columns):
     return [t for k in range(n_columns + 1) for t in combinations(range(n_columns), k)]
-
-
-def pure_terms(f, shares):
-    """Return every pure term of the functional ANOVA, by its definition."""
-    out = {}
-    for chosen in subsets(len(shares)):
-        smaller = [t for t in out if set(t) < set(chosen)]
-        out[chosen] = average(f, shares, chosen) - sum(out[t] for t in smaller)
-    return out
-
-
-def variance(term, shares):
-    return float(average((term**2).sum(axis=-1, keepdims=True), shares, ()).sum())
 
 
 def worth(model, row, background):
