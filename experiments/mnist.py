@@ -229,7 +229,8 @@ def claims(found: Found) -> list[Claim]:
             if line:
                 evidence = f"of {tried}, all fits have learnt at {', '.join(good) or 'none'}"
                 text = f"{format}: {start} is sensitive to its width"
-                out.append(Claim(text, evidence, len(good) < len(line)))
+                # Where no width works, there is nothing to be sensitive to.
+                out.append(Claim(text, evidence, len(good) < len(line) if good else None))
     for format in LINEAR_RANKS:
         values = found.values("accuracy", f"{format}, linear init")
         if values:
