@@ -269,12 +269,12 @@ class _Setting:
     def sets(self) -> tuple[np.ndarray, ...]:
         """Return what a kernel needs to add up over all sets of columns."""
         n_columns, rank = self.means.shape
-        rest, part = np.zeros((2**n_columns, rank)), np.empty((2**n_columns, rank))
+        rest, part = np.zeros((rank, 2**n_columns)), np.empty((rank, 2**n_columns))
         for share, backgrounds in self.blocks():
             kernel.complements(backgrounds, part)
             rest += share * part
         shares = [1.0 / (n_columns * math.comb(n_columns - 1, k)) for k in range(n_columns)]
-        return rest * self.weights.T[:, None], np.array(shares)
+        return rest * self.weights.T[:, :, None], np.array(shares)
 
     def integrate(
         self,

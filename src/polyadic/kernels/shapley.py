@@ -141,33 +141,28 @@ def add_pairs(line, delta, right, weights, left, run, out):
 
 @jit
 def complements(backgrounds, out):
-    """Write the mean over backgrounds of prod_{n not in S} mu_nr, out : (2^N, R).
+    """Write the mean over backgrounds of prod_{n not in S} mu_nr, out : (R, 2^N).
 
     Bit n of the number of a set S tells whether column n is in it.
     """
-    n_backgrounds, (n_sets, rank) = len(backgrounds), out.shape
-    product = np.empty((n_sets, rank))  # by the columns that are out
-    for s in range(n_sets):
-        for r in range(rank):
-            out[s, r] = 0.0
-    for r in range(rank):
-        product[0, r] = 1.0 / n_backgrounds
+    n_backgrounds, (rank, n_sets) = len(backgrounds), out.shape
+    product = np.empty(n_sets)  # by the columns that are out
+    out[:] = 0.0
     for b in range(n_backgrounds):
-        multiply_sets(backgrounds[b], product)
-        for s in range(n_sets):
-            for r in range(rank):
-                out[n_sets - 1 - s, r] += product[s, r]
+        for r in range(rank):
+            multiply_sets(backgrounds[b], r, 1.0 / n_backgrounds, product)
+            for s in range(n_sets):
+                out[r, n_sets - 1 - s] += product[s]
 
 
 @jit
-def multiply_sets(g, product):
-    """Write product[0] prod_{n in S} g_nr for every set S, product : (2^N, R)."""
-    n_columns, rank = g.shape
-    size = 1
-    for n in range(n_columns):
+def multiply_sets(g, r, start, product):
+    """Write start prod_{n in S} g_nr for every set S, product : (2^N,)."""
+    product[0], size = start, 1
+    for n in range(g.shape[0]):
+        factor = g[n, r]
         for s in range(size):
-            for r in range(rank):
-                product[size + s, r] = product[s, r] * g[n, r]
+            product[size + s] = product[s] * factor
         size *= 2
 
 
@@ -175,27 +170,23 @@ def multiply_sets(g, product):
 def values_by_sets(table, first, slots, index, value, rest, shares, out):
     """Write the Shapley values of all rows, out : (n, N, L), from the values of all sets.
 
-    rest : (L, 2^N, R), what `complements` writes times the output weights; shares : (N,), the
+    rest : (L, R, 2^N), what `complements` writes times the output weights; shares : (N,), the
     weight of a set by the number of its columns.
     """
-    n_outputs, n_sets, rank = rest.shape
+    n_outputs, rank, n_sets = rest.shape
     n_columns = out.shape[1]
-    g, product = np.empty((n_columns, rank)), np.empty((n_sets, rank))
-    worth = np.empty(n_sets)
-    for r in range(rank):
-        product[0, r] = 1.0
+    g, product, worth = np.empty((n_columns, rank)), np.empty(n_sets), np.empty(n_sets)
     sizes = np.zeros(n_sets, np.int64)
     for s in range(1, n_sets):
         sizes[s] = sizes[s >> 1] + (s & 1)
     for row in range(index.shape[0]):
         parts(table, first, slots, index, value, row, g)
-        multiply_sets(g, product)
         for output in range(n_outputs):
-            for s in range(n_sets):
-                total = 0.0
-                for r in range(rank):
-                    total += product[s, r] * rest[output, s, r]
-                worth[s] = total
+            worth[:] = 0.0
+            for r in range(rank):
+                multiply_sets(g, r, 1.0, product)
+                for s in range(n_sets):
+                    worth[s] += product[s] * rest[output, r, s]
             for n in range(n_columns):
                 total, bit = 0.0, 1 << n
                 for s in range(n_sets):
