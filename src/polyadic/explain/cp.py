@@ -273,7 +273,10 @@ class _Setting:
         for share, backgrounds in self.blocks():
             kernel.complements(backgrounds, part)
             rest += share * part
-        shares = [1.0 / (n_columns * math.comb(n_columns - 1, k)) for k in range(n_columns)]
+        sizes = [chosen.bit_count() for chosen in range(2**n_columns)]
+        # The set of all columns is never joined.
+        each = [1.0 / (n_columns * math.comb(n_columns - 1, k)) for k in range(n_columns)] + [0.0]
+        shares = [each[size] for size in sizes]
         return rest * self.weights.T[:, :, None], np.array(shares)
 
     def integrate(

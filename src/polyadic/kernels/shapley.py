@@ -170,15 +170,12 @@ def multiply_sets(g, r, start, product):
 def values_by_sets(table, first, slots, index, value, rest, shares, out):
     """Write the Shapley values of all rows, out : (n, N, L), from the values of all sets.
 
-    rest : (L, R, 2^N), what `complements` writes times the output weights; shares : (N,), the
-    weight of a set by the number of its columns.
+    rest : (L, R, 2^N), what `complements` writes times the output weights; shares : (2^N,), the
+    weight of each set that a column joins.
     """
     n_outputs, rank, n_sets = rest.shape
     n_columns = out.shape[1]
     g, product, worth = np.empty((n_columns, rank)), np.empty(n_sets), np.empty(n_sets)
-    sizes = np.zeros(n_sets, np.int64)
-    for s in range(1, n_sets):
-        sizes[s] = sizes[s >> 1] + (s & 1)
     for row in range(index.shape[0]):
         parts(table, first, slots, index, value, row, g)
         for output in range(n_outputs):
@@ -189,7 +186,7 @@ def values_by_sets(table, first, slots, index, value, rest, shares, out):
                     worth[s] += product[s] * rest[output, r, s]
             for n in range(n_columns):
                 total, bit = 0.0, 1 << n
-                for s in range(n_sets):
-                    if not s & bit:
-                        total += shares[sizes[s]] * (worth[s | bit] - worth[s])
+                for start in range(0, n_sets, 2 * bit):  # sets without column n, in runs
+                    for s in range(start, start + bit):
+                        total += shares[s] * (worth[s + bit] - worth[s])
                 out[row, n, output] = total
