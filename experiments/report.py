@@ -233,8 +233,8 @@ def preface(scale: Scale, seconds: float) -> str:
         f"({', '.join(['linear and logistic regression', 'SVR', *DETERMINISTIC])}) once. "
         f"A published figure is *{REACHED}* where the mean over seeds is as good, to the digits "
         f"given; *{BEST_SEED}* says that only the best seed is, and *{MISSED}* that none is. Rows "
-        "marked *(added)* are not in the paper. Published seconds are of the authors' machine; ours "
-        "are means over the fits, of a run that may have been interrupted and resumed. "
+        "marked *(added)* are not in the paper. Published seconds are of the authors' machine; "
+        "ours are means over the fits, of a run that may have been interrupted and resumed. "
         "No setting was searched for on test rows; choices made after a look at them are named "
         "where they belong, under MovieLens, MNIST and the coefficients.",
     ]
