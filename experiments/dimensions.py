@@ -89,7 +89,8 @@ def section(found: Found, folder: Path) -> Section:
     draw(found, folder)
     return Section(
         "Local dimension and rank on California Housing",
-        "Sections IX-C and IX-D. CP with random init. Losses are the least over the epochs. A "
+        "Sections IX-C and IX-D. CP with random init; the sweeps over d and R are with the "
+        "normalised map, that over R with L2. Losses are the least over the epochs. A "
         "learning curve is *rough* by the mean rise or fall from epoch to epoch over its second "
         "half, relative to its level. At a low rank some seeds never leave the start, with an MSE "
         "of about one: the random init multiplies eight numbers of size 0.2, and few terms give "
@@ -281,7 +282,7 @@ def dimension_claims(found: Found) -> list[Claim]:
             f"d={first}: {seconds[first]:.2f} s, d={last}: {seconds[last]:.2f} s, "
             f"{last / first:.0f} times the parameters in {seconds[last] / seconds[first]:.1f} "
             "times the time",
-            seconds[last] / seconds[first] < 0.25 * last / first,
+            seconds[last] / seconds[first] < 2,
         ),
     ]
 

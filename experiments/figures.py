@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 _DPI = 80
-_LARGEST = 1e6  # what is larger is not drawn: the line ends there
+_LARGEST = 1e6  # what is larger, or no number, is drawn there
 
 
 def new_figure(n_panels: int = 1) -> tuple[Any, list[Any]]:
@@ -60,14 +60,11 @@ def draw_sweep(
 
 
 def draw_band(panel: Any, x: np.ndarray, runs: np.ndarray, name: str, marker: str = "") -> None:
-    """Draw the mean over runs : (seeds, points), with their range."""
-    runs = np.atleast_2d(runs)
-    gone = np.all(np.isnan(runs), axis=0)
-    shown = np.where(gone, 0.0, runs)
-    line = np.where(gone, np.nan, np.nanmean(shown, axis=0))
+    """Draw the median over runs : (seeds, points), with their range; what diverged is on top."""
+    runs = np.where(np.isnan(np.atleast_2d(runs)), _LARGEST, np.atleast_2d(runs))
+    line = np.median(runs, axis=0)
     (drawn,) = panel.plot(x, line, marker=marker, markersize=3, label=name)
-    low = np.where(gone, np.nan, np.nanmin(shown, axis=0))
-    high = np.where(gone, np.nan, np.nanmax(shown, axis=0))
+    low, high = runs.min(axis=0), runs.max(axis=0)
     panel.fill_between(x, low, high, alpha=0.2, color=drawn.get_color(), linewidth=0)
 
 

@@ -167,11 +167,15 @@ def section(found: Found, folder: Path) -> Section:
         figures.draw_curves(panel, curves(found, d, rank), title, "validation MSE")
         panel.set_ylim(0.1, 3.0)
     figures.save(figure, folder / "figure_synthetic_curves.png")
-    caption = "Learning curves of the validation MSE: mean and range over seeds."
+    caption = "Learning curves of the validation MSE: median and range over seeds."
     return Section(
         "Synthetic regression",
         "Section IX-A, Table I and its figure. Least validation MSE over the epochs. The linear "
-        "init is least squares on the columns, with noise of standard deviation 0.001.",
+        "init is least squares on the columns, with noise of standard deviation 0.001. CP and the "
+        "neural network are trained as published. Polynomial network, factorization machine and TT "
+        "take this library's defaults for what the paper does not say: near-one init, one cycle of "
+        "the rate, averaged weights; TT has a rank of 5, batches of 128 and this library's L2. So "
+        "rows differ in more than the format.",
         [table],
         [Picture("figure_synthetic_curves.png", caption)],
         [*table_claims(found), *curve_claims(found), train_claim(found)],
@@ -248,11 +252,12 @@ def curve_claims(found: Found) -> list[Claim]:
 
 def train_claim(found: Found) -> Claim:
     """The loss of Tensor Trains on the unnormalised map diverged with all hyperparameters."""
-    trains = [*found.values("val", "tt, Adam"), *found.values("val", "tt, riemannian")]
+    runs = [*found.of("tt, Adam"), *found.of("tt, riemannian")]
+    trains = [np.inf if r["curve"][-1] is None else r["curve"][-1] for r in runs]
     text = "TT-based predictors diverge on the unnormalised polynomial map"
     if not trains:
         return Claim(text, "", None)
-    evidence = f"{len(trains)} fits, the worst with a validation MSE of {max(trains):.4f}"
+    evidence = f"{len(trains)} fits, the worst ends with a validation MSE of {max(trains):.4f}"
     return Claim(text, evidence, max(trains) > 1)
 
 
