@@ -1,0 +1,180 @@
+"""Fitted models of every kind to save and load."""
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import parts
+import pytest
+
+from polyadic import inits, losses, maps
+from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegressor
+from polyadic.formats import FORMATS
+from polyadic.store import load, save
+
+TINY = {"rank": 4, "n_members": 1, "max_epochs": 2, "random_state": 0}
+NETWORK = {"rank": 4, "order": 3, "max_epochs": 2, "random_state": 0}
+ROWS = 60
+PACKED = {"packed", "packed_hats"}  # made from the rest when needed
+
+
+def numbers(n_columns=3):
+    return np.random.default_rng(1).normal(size=(ROWS, n_columns))
+
+
+def frame():
+    rng = np.random.default_rng(2)
+    table = pd.DataFrame({"area": rng.normal(size=ROWS), "rooms": rng.integers(1, 6, ROWS)})
+    table["city"] = pd.Series(rng.choice(["Ulm", "Bonn", "Köln ☃", ""], ROWS), dtype="object")
+    table["code"] = pd.Series(rng.choice([1, 2.5, "x", True], ROWS), dtype="object")
+    table["grade"] = pd.Categorical(rng.choice(["low", "high"], ROWS))
+    table["none"] = pd.Series([None] * ROWS, dtype="object")
+    table.loc[::7, ["area", "city", "grade"]] = None
+    return table
+
+
+class Steps(maps.FeatureMap):
+    """A user's own map: indicators of the intervals between edges, which may be infinite."""
+
+    state = ("edges_", "offset_")
+
+    def __init__(self, n_steps=3, names=("a", "b")):
+        self.n_steps = n_steps
+        self.names = names
+
+    def fit(self, x, y=None, sample_weight=None):
+        inner = np.nanquantile(x, np.linspace(0, 1, self.n_steps + 1)[1:-1])
+        self.edges_ = np.concatenate([[-np.inf], inner, [np.inf]])
+        self.offset_ = 1
+        return self
+
+    def encode(self, x):
+        index = np.searchsorted(self.edges_[1:-1], x) + self.offset_
+        index = np.where(np.isnan(x), 0, index).astype(np.int32)[:, None]
+        return index, (index > 0).astype(np.float32)
+
+    @property
+    def dim(self):
+        return len(self.edges_)
+
+    @property
+    def degrees(self):
+        return (np.arange(self.dim) > 0).astype(int)
+
+
+def build_named():
+    X = frame()
+    y = X["rooms"] + X["area"].fillna(0) * (X["city"] == "Ulm")
+    return CPRegressor(**TINY).fit(X, y), X
+
+
+def build_labels(labels, **options):
+    X = numbers()
+    y = np.asarray(labels)[np.arange(ROWS) % len(labels)]
+    return CPClassifier(**{**TINY, **options}).fit(X, y), X
+
+
+def build_numbers(y=None, n_columns=3, **options):
+    X = numbers(n_columns)
+    y = X[:, 0] * X[:, 1] + 1.0 if y is None else y
+    return CPRegressor(**{**TINY, **options}).fit(X, y), X
+
+
+def build_one_hot(own):
+    X = np.random.default_rng(3).integers(0, 5, (ROWS, 2))
+    return CPRegressor(maps=own, **TINY).fit(X, X[:, 0] - X[:, 1]), X
+
+
+def build_passes():
+    X = numbers()
+    model = CPClassifier(**TINY)
+    for rows in (slice(0, 30), slice(30, ROWS)):
+        model.partial_fit(X[rows], X[rows, 0] > 0, classes=[False, True])
+    return model, X
+
+
+def build_network(format, n_outputs, **options):
+    pytest.importorskip("torch")
+    X = numbers()
+    y = X[:, 0] * X[:, 1] + 1.0 if n_outputs == 1 else X**2
+    return TNRegressor(format, **{**NETWORK, **options}).fit(X, y), X
+
+
+def build_network_labels(format, labels, **options):
+    pytest.importorskip("torch")
+    X = numbers()
+    y = np.asarray(labels)[np.arange(ROWS) % len(labels)]
+    return TNClassifier(format, **{**NETWORK, **options}).fit(X, y), X
+
+
+def build_named_network(format):
+    pytest.importorskip("torch")
+    X = frame()
+    return TNRegressor(format, **NETWORK).fit(X, X["rooms"]), X
+
+
+def build_on_torch(**options):
+    pytest.importorskip("torch")
+    return build_numbers(engine="torch", **options)
+
+
+NETWORKS = {
+    **{f"{f}, one output": lambda f=f: build_network(f, 1) for f in FORMATS},
+    **{f"{f}, three outputs": lambda f=f: build_network(f, 3) for f in FORMATS},
+    **{f"{f}, two classes": lambda f=f: build_network_labels(f, ["no", "yes"]) for f in FORMATS},
+    **{f"{f}, three classes": lambda f=f: build_network_labels(f, [1, 2, 5]) for f in FORMATS},
+    "tt, named columns": lambda: build_named_network("tt"),
+    "fm, named columns": lambda: build_named_network("fm"),
+    "fm, order one": lambda: build_network("fm", 1, order=1, rank=50),
+    "tt, linear init": lambda: build_network("tt", 1, init="linear", maps="polynomial"),
+    "tr, order penalty": lambda: build_network("tr", 1, order_alpha=0.1, solver="SGD"),
+    "ht, squared classes": lambda: build_network_labels("ht", [1, 2], loss="squared_error"),
+    "tucker, weighted classes": lambda: build_network_labels(
+        "tucker", ["a", "b"], class_weight={"a": 2.0, "b": 0.5}
+    ),
+}
+MODELS = {
+    "named columns with categories and gaps": build_named,
+    "two text classes": lambda: build_labels(["no", "yes"]),
+    "three text classes": lambda: build_labels(["red", "green", "blue and long"]),
+    "object classes": lambda: build_labels(np.array(["a", "ß"], dtype=object)),
+    "integer classes": lambda: build_labels(np.array([3, 7, 9], dtype=np.int16)),
+    "float classes": lambda: build_labels([0.0, 2.0]),
+    "boolean classes": lambda: build_labels([False, True]),
+    "squared classes": lambda: build_labels([1, 2, 3], loss="squared_error"),
+    "weighted classes": lambda: build_labels([1, 2], class_weight={1: 2.0, 2: 0.5}),
+    "several outputs": lambda: build_numbers(numbers(3) ** 2),
+    "separate outputs": lambda: build_numbers(numbers(3) ** 2, separate_outputs=True),
+    "one output as a matrix": lambda: build_numbers(numbers(1)),
+    "additive part": lambda: build_numbers(n_columns=6, init="linear"),
+    "merged members": lambda: build_numbers(n_members=2),
+    "poisson": lambda: build_numbers(np.arange(ROWS) % 4, loss=losses.Poisson()),
+    "quantile": lambda: build_numbers(loss=losses.Quantile(0.9)),
+    "init instance": lambda: build_numbers(init=inits.Linear(noise=0.01)),
+    "maps by column": lambda: build_numbers(maps={0: maps.BSpline(5), 2: "chebyshev"}),
+    "mask of columns": lambda: build_numbers(categorical_features=np.array([False, True, False])),
+    "order penalty": lambda: build_numbers(order_alpha=0.1, order_beta=1.5),
+    "passes": build_passes,
+    "torch engine": build_on_torch,
+    "torch engine, additive part": lambda: build_on_torch(n_columns=6, init="linear"),
+    "named device": lambda: build_numbers(device="cuda:0"),
+    **{
+        repr(own): lambda own=own: (
+            build_one_hot(own) if own.kind == "categorical" else build_numbers(maps=own)
+        )
+        for own in parts.MAPS
+    },
+    **NETWORKS,
+}
+
+
+@cache
+def built(name):
+    """Return a fitted model and its table, built once: a test that changes it copies it first."""
+    return MODELS[name]()
+
+
+def round_trip(model, folder, **options):
+    path = folder / "model.polyadic"
+    save(model, path)
+    return load(path, **options)
