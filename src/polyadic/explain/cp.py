@@ -21,7 +21,7 @@ from scipy import sparse
 
 from polyadic import local
 from polyadic.explain.moments import measure
-from polyadic.explain.reading import Reading, Term
+from polyadic.explain.reading import Reading, Term, quadrature
 from polyadic.formats.cp import CPCores
 from polyadic.kernels import shapley as kernel
 from polyadic.marginals import Marginal, design
@@ -288,8 +288,7 @@ class _Setting:
         n_jobs: int,
     ) -> np.ndarray:
         """Fill out : (n, ...) with integrals of products of less than `n_factors`, exactly."""
-        nodes, weights = np.polynomial.legendre.leggauss(max(1, math.ceil(n_factors / 2)))
-        nodes, weights = 0.5 * (nodes + 1.0), 0.5 * weights  # from -1..1 to 0..1
+        nodes, weights = quadrature(n_factors - 1)
         total = np.zeros_like(out)
         for share, backgrounds in self.blocks():
             self.run(work, rows, (backgrounds, nodes, weights, self.weights), out, n_jobs)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from polyadic.explain.reading import Reading, Term
+from polyadic.explain.reading import Reading, Term, quadrature
 from polyadic.formats.base import Format
 from polyadic.formats.network import NetworkCores
 from polyadic.marginals import Marginal, design, full_core
@@ -159,7 +159,7 @@ class NetworkReading(Reading):
         give the integral exactly.
         """
         out = np.zeros((len(rows[0]), self.n_columns, len(self.intercept)))
-        nodes = _nodes(self._degree - 1)
+        nodes = list(zip(*quadrature(self._degree - 1)))
         for some, share, start, step in self._ways(rows, background):
             for t, weight in nodes:
                 found = self._along(start + t * step, step)
@@ -174,7 +174,7 @@ class NetworkReading(Reading):
         out = np.zeros((len(rows[0]), n_columns, n_columns, n_outputs))
         for some, share, start, step in self._ways(rows, background):
             found = np.zeros((len(start), *out.shape[1:]))
-            for t, weight in _nodes(self._degree - 2):
+            for t, weight in zip(*quadrature(self._degree - 2)):
                 here = start + t * step
                 before = self._along(here, step)
                 for n in range(n_columns - 1):
@@ -301,12 +301,6 @@ def _root(covariance: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh(covariance)
     kept = values > 1e-16 * values.max(initial=0.0)
     return np.sqrt(values[kept])[:, None] * vectors[:, kept].T
-
-
-def _nodes(degree: int) -> list[tuple[float, float]]:
-    """Return places in 0..1 and weights that integrate polynomials of this degree exactly."""
-    nodes, weights = np.polynomial.legendre.leggauss(max(1, math.ceil((degree + 1) / 2)))
-    return list(zip(0.5 * (nodes + 1.0), 0.5 * weights))
 
 
 def _sum_groups(values: np.ndarray, like: np.ndarray) -> np.ndarray:

@@ -114,6 +114,17 @@ def code(model: Any, X: Any) -> list[np.ndarray]:
     return coded
 
 
+def quadrature(degree: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return places in 0..1 and weights that integrate polynomials of this degree exactly.
+
+    >>> nodes, weights = quadrature(3)
+    >>> len(nodes), float(round(np.sum(weights * nodes**3), 12))
+    (2, 0.25)
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(max(1, degree // 2 + 1))
+    return 0.5 * (nodes + 1.0), 0.5 * weights
+
+
 def output_names(model: Any) -> list[str]:
     """Return a name for each output: "" for a single number, or what a score speaks for."""
     n_outputs = model.tensor_.n_outputs

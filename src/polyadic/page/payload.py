@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from polyadic.explain.reading import quadrature
 from polyadic.formats.cp import CPCores
 from polyadic.maps import MAPS, FeatureMap, Hat, OneHot
 from polyadic.marginals import full_core
@@ -55,7 +56,7 @@ def model_payload(model: Any, marginals: list, kept: list[np.ndarray | None]) ->
     """
     cores = model.tensor_
     means = column_means(cores, model.maps_, marginals)
-    nodes, shares = np.polynomial.legendre.leggauss(max(1, (len(model.maps_) + 1) // 2))
+    nodes, shares = quadrature(len(model.maps_) - 1)
     return {
         "rank": cores.rank,
         "outputs": cores.n_outputs,
@@ -73,8 +74,8 @@ def model_payload(model: Any, marginals: list, kept: list[np.ndarray | None]) ->
         ],
         "means": encode_array(np.concatenate([m[: cores.rank] for m in means])),
         "additive_means": encode_array(np.concatenate([m[cores.rank :] for m in means])),
-        "nodes": encode_array((nodes + 1.0) / 2.0),
-        "node_weights": encode_array(shares / 2.0),
+        "nodes": encode_array(nodes),
+        "node_weights": encode_array(shares),
     }
 
 
