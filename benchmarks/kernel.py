@@ -75,33 +75,33 @@ class Fused:
         band = np.concatenate(
             [np.zeros((GUARD, 5)), *self.problem.fixed.bands, np.zeros((GUARD, 5))]
         )
-        emphasis = np.zeros(len(band), np.float32)
         weights = state.parameters.weights
         mask = np.zeros_like(weights)
         mask[: len(self.start.free)] = self.start.free[:, 0]
-        kernel.train_epoch(
-            state.parameters,
-            state.moments,
-            state.clock,
-            state.gradients,
-            features.layout,
-            kernel.Rows(
+        job = kernel.Job(
+            parameters=state.parameters,
+            moments=state.moments,
+            clock=state.clock,
+            gradients=state.gradients,
+            layout=features.layout.for_kernel(),
+            rows=kernel.Rows(
                 features.index.ravel(),
                 features.value.ravel(),
                 self.problem.y.astype(np.float32),
                 np.ones(self.n, np.float32),
             ),
-            order,
-            self.batch,
-            np.full(-(-len(order) // self.batch), RATE, np.float32),
-            np.float32(AVERAGE),
-            np.zeros(1, np.float32),
-            self.problem.loss.code,
-            np.float32(self.problem.loss.shape),
-            kernel.Penalty(band.astype(np.float32), 0.0, emphasis, features.dims),
-            mask,
-            always_touched(features.layout, features.dims),
+            intercept=np.zeros(1, np.float32),
+            code=self.problem.loss.code,
+            shape=np.float32(self.problem.loss.shape),
+            band=band.astype(np.float32),
+            order=None,
+            mask=mask,
         )
+        always = always_touched(features.layout, features.dims)
+        room = kernel.Room.make(state.parameters, len(features.dims), 1, always)
+        rates = np.full(-(-len(order) // self.batch), RATE, np.float32)
+        args = (len(always), order, self.batch, rates, np.float32(AVERAGE))
+        kernel.train_epoch(job, room, *args)
 
     def epoch(self) -> None:
         """Train on all rows once."""

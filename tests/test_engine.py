@@ -9,6 +9,7 @@ import pytest
 from polyadic import local, losses, maps, penalties
 from polyadic.formats.cp import CPCores
 from polyadic.kernels import adam as kernel
+from polyadic.kernels.jit import jit
 from polyadic.solvers.adam import Adam, AdamState, FusedCourse
 from polyadic.solvers.base import Problem, Rows
 
@@ -90,33 +91,33 @@ def test_contraction_does_not_depend_on_other_rows():
 
 def batch_gradient(problem, cores, rows):
     """Run the compiled gradient of the mean loss in double precision."""
-    state = AdamState.start(cores, np.float64)
+    state, features = AdamState.start(cores, np.float64), problem.local
     flat = kernel.Rows(
-        problem.local.index.ravel(),
-        problem.local.value.ravel(),
-        problem.y.astype(float),
-        problem.weight,
+        features.index.ravel(), features.value.ravel(), problem.y.astype(float), problem.weight
     )
-    height = local.stack_height(problem.local.dims)
-    touched, mark = np.empty(height, np.intp), np.zeros(height, np.uint8)
-    always = local.always_touched(problem.local.layout, problem.local.dims)
-    touched[: len(always)], mark[always] = always, 1
-    loss, count = kernel.batch_gradient(
-        state.parameters,
-        problem.local.layout,
-        flat,
-        rows,
-        0,
-        len(rows),
-        cores.intercept,
-        problem.loss.code,
-        problem.loss.shape,
-        state.gradients,
-        touched,
-        mark,
-        len(always),
+    always = local.always_touched(features.layout, features.dims)
+    job = kernel.Job(
+        parameters=state.parameters,
+        moments=state.moments,
+        clock=state.clock,
+        gradients=state.gradients,
+        layout=features.layout.for_kernel(),
+        rows=flat,
+        intercept=cores.intercept,
+        code=problem.loss.code,
+        shape=problem.loss.shape,
+        band=np.zeros((0, 5)),
+        order=None,
+        mask=np.ones_like(state.parameters.weights),
     )
-    return loss / len(rows), cores.unpack(state.gradients), set(touched[:count].tolist())
+    room = kernel.Room.make(state.parameters, len(features.dims), problem.n_outputs, always)
+    loss, count = _batch_gradient(job, room, rows, len(always))
+    return loss / len(rows), cores.unpack(state.gradients), set(room.touched[:count].tolist())
+
+
+@jit
+def _batch_gradient(job, room, rows, n_always):
+    return kernel.batch_gradient(job, room, rows, 0, rows.shape[0], n_always)
 
 
 @pytest.mark.parametrize("loss", parts.LOSSES, ids=repr)
@@ -226,26 +227,12 @@ def test_lazy_average_equals_the_average_over_every_step():
     order = rng.permutation(200)
     mean = run.state.parameters.table.astype(float)
     for begin in range(0, 200, 4):
-        kernel.train_epoch(
-            run.state.parameters,
-            run.state.moments,
-            run.state.clock,
-            run.state.gradients,
-            problem.local.layout,
-            run.rows,
-            order[begin : begin + 4],
-            4,
-            np.float32([0.05]),
-            np.float32(0.8),
-            np.zeros(1, np.float32),
-            problem.loss.code,
-            np.float32(0),
-            run.penalty,
-            run.mask,
-            run.always,
-        )
+        args = (4, np.float32([0.05]), np.float32(0.8))
+        run.job.band[:] = run.fixed_band
+        rows = order[begin : begin + 4]
+        kernel.train_epoch(run.job, run.room, len(run.always), rows, *args)
         mean = 0.8 * mean + 0.2 * run.state.parameters.table
-    np.testing.assert_allclose(run.state.averaged(0.8, 1).table, mean, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(run.averaged(None).table, mean, rtol=1e-4, atol=1e-6)
 
 
 def test_penalty_of_rarely_met_rows_is_not_forgotten():

@@ -206,7 +206,7 @@ class CPReading(Reading):
         setting = _Setting(self, background)
         out = np.empty((len(rows[0]), self.n_columns, len(self.moments.intercept)))
         if setting.prefers_sets(out):
-            setting.run(kernel.values_by_sets, rows, setting.sets(), out, n_jobs)
+            setting.run(kernel.values_by_sets, rows, setting.sets(), out, n_jobs, 2**self.n_columns)
         else:
             setting.integrate(kernel.values, rows, self.n_columns, out, n_jobs)
         base = setting.products() @ self.moments.weights + self.moments.intercept
@@ -270,8 +270,9 @@ class _Setting:
         """Return what a kernel needs to add up over all sets of columns."""
         n_columns, rank = self.means.shape
         rest, part = np.zeros((rank, 2**n_columns)), np.empty((rank, 2**n_columns))
+        product = np.empty(2**n_columns)
         for share, backgrounds in self.blocks():
-            kernel.complements(backgrounds, part)
+            kernel.complements(backgrounds, product, part)
             rest += share * part
         sizes = [chosen.bit_count() for chosen in range(2**n_columns)]
         # The set of all columns is never joined.
@@ -303,13 +304,15 @@ class _Setting:
         setting: tuple[np.ndarray, ...],
         out: np.ndarray,
         n_jobs: int,
+        n_sets: int = 0,
     ) -> np.ndarray:
         """Fill out : (n, ...) a chunk of rows at a time; threads change no bit."""
 
         def explain(start: int) -> None:
             some = slice(start, start + _CHUNK)
             encoded = self._encode([x[some] for x in rows])
-            work(self.table, self.first, *encoded, *setting, out[some])
+            room = kernel.Room.make(len(self.means), self.means.shape[1], n_sets)
+            work(self.table, self.first, *encoded, *setting, room, out[some])
 
         starts = range(0, len(out), _CHUNK)
         if len(starts) == 1:  # threads take longer to start than a few rows

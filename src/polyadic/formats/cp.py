@@ -10,9 +10,9 @@ import numpy as np
 
 from polyadic.formats.base import Array, Format, append, balanced_weights, rescaled
 from polyadic.kernels.adam import Parameters
-from polyadic.kernels.cp import GUARD, Layout
-from polyadic.kernels.penalties import order_penalty
-from polyadic.kernels.predict import contract, contract_hats
+from polyadic.kernels.cp import GUARD, Layout, block_size
+from polyadic.kernels.penalties import OrderPenalty, order_gradient
+from polyadic.kernels.predict import HAT_ROWS, HatRoom, Room, contract, contract_hats
 from polyadic.kernels.simd import aligned, padded
 from polyadic.local import LocalFeatures, stack_height
 
@@ -71,10 +71,10 @@ class CPCores:
         table[GUARD:-GUARD, : self.rank] = np.concatenate(self.factors)
         weights: np.ndarray = np.zeros((self.n_outputs, width), dtype)
         weights[:, : self.rank] = self.weights.T
-        additive: np.ndarray = np.zeros((0, self.n_outputs), dtype)
-        if self.additive is not None:
-            additive = np.zeros((height, self.n_outputs), dtype)
-            additive[GUARD:-GUARD] = np.concatenate(self.additive)
+        if self.additive is None:
+            return Parameters(table.ravel(), weights.ravel(), None)
+        additive: np.ndarray = np.zeros((height, self.n_outputs), dtype)
+        additive[GUARD:-GUARD] = np.concatenate(self.additive)
         return Parameters(table.ravel(), weights.ravel(), additive.ravel())
 
     def unpack(self, parameters: Parameters) -> CPCores:
@@ -83,7 +83,7 @@ class CPCores:
         table = parameters.table.reshape(-1, width)[GUARD:-GUARD, : self.rank]
         weights = parameters.weights.reshape(self.n_outputs, width)[:, : self.rank].T
         additive = None
-        if self.additive is not None:
+        if parameters.additive is not None:
             flat = parameters.additive.reshape(-1, self.n_outputs)[GUARD:-GUARD]
             additive = [a.copy() for a in np.split(flat, ends)]
         factors = [a.copy() for a in np.split(table, ends)]
@@ -125,13 +125,20 @@ class CPCores:
         """Return raw : (n, L) where every map is a Hat: `contract` without LocalFeatures."""
         parameters, unit = self.packed_hats
         raw = np.empty((len(columns[0]), self.n_outputs))
+        n_slots = 2 * len(knots)
+        room = HatRoom(
+            slot=np.empty((HAT_ROWS, n_slots), np.int32),
+            value=np.empty((HAT_ROWS, n_slots), np.float32),
+            products=np.empty(HAT_ROWS * padded(self.rank), np.float32),
+        )
         contract_hats(
             *parameters,
             np.zeros(self.n_outputs),
-            layout._replace(constant=np.zeros(len(knots), dtype=np.bool_)),
+            layout.first,
             np.concatenate(knots),
             np.concatenate(([0], np.cumsum([len(k) for k in knots]))),
             np.array(columns),
+            room,
             raw,
         )
         return self.intercept + unit * raw
@@ -145,17 +152,14 @@ class CPCores:
         parameters = self.pack(np.float64)
         first = GUARD + np.concatenate(([0], np.cumsum(self.dims)[:-1]))
         b = np.concatenate([np.zeros(GUARD), *emphasis, np.zeros(GUARD)])
-        work = np.empty((2 * len(first) + 2, padded(self.rank) ** 2))
-        slope = Parameters(*(np.zeros_like(p) for p in parameters))
-        value = order_penalty(
+        order = OrderPenalty.make(1.0, b, self.dims, padded(self.rank), np.float64)
+        slope = parameters.zeros()
+        value = order_gradient(
+            order,
             parameters.table,
             parameters.weights,
             self.n_outputs,
             first,
-            self.dims,
-            b,
-            1.0,
-            work,
             slope.table,
             slope.weights,
         )
@@ -237,13 +241,19 @@ class CanonicalPolyadic(Format):
 def run(parameters: Parameters, intercept: np.ndarray, local: LocalFeatures) -> np.ndarray:
     """Contract packed parameters with the rows of `local`."""
     out = np.empty((len(local), len(intercept)))
+    n_columns, width = len(local.dims), len(parameters.weights) // len(intercept)
+    rows = block_size(n_columns, width)
+    # Only dense columns write their factors down.
+    n_factors = rows * n_columns * width if local.layout.dense.any() else 0
+    room = Room(np.empty(n_factors, np.float32), np.empty(rows * width, np.float32))
     contract(
         *parameters,
         np.asarray(intercept, dtype=np.float64),
-        local.layout,
+        local.layout.for_kernel(),
         local.index.ravel(),
         local.value.ravel(),
         np.arange(len(local)),
+        room,
         out,
     )
     return out

@@ -16,6 +16,7 @@ import numpy as np
 from polyadic.kernels.cp import (
     GUARD,
     LINE,
+    Layout,
     add_additive,
     backward,
     block_size,
@@ -23,9 +24,9 @@ from polyadic.kernels.cp import (
     forward,
     read_out,
 )
-from polyadic.kernels.jit import jit, jit_shared
-from polyadic.kernels.losses import weighted_losses
-from polyadic.kernels.penalties import add_band_gradient, order_penalty
+from polyadic.kernels.jit import inner, jit
+from polyadic.kernels.losses import add_losses
+from polyadic.kernels.penalties import OrderPenalty, add_band_gradient, add_order_gradient
 from polyadic.kernels.simd import (
     LANES,
     fill,
@@ -47,7 +48,12 @@ class Parameters(NamedTuple):
 
     table: np.ndarray  # (D * W,)
     weights: np.ndarray  # (L * W,)
-    additive: np.ndarray  # (D * L,) or (0,)
+    additive: np.ndarray | None  # (D * L,)
+
+    def zeros(self) -> Parameters:
+        """Return zeros of the same shapes."""
+        additive = None if self.additive is None else np.zeros_like(self.additive)
+        return Parameters(np.zeros_like(self.table), np.zeros_like(self.weights), additive)
 
 
 class Moments(NamedTuple):
@@ -56,6 +62,11 @@ class Moments(NamedTuple):
     first: np.ndarray
     second: np.ndarray
     average: np.ndarray
+
+    @classmethod
+    def start(cls, array: np.ndarray) -> Moments:
+        """Return no memory, and the array as its own average."""
+        return cls(np.zeros_like(array), np.zeros_like(array), array.copy())
 
 
 class Clock(NamedTuple):
@@ -76,16 +87,54 @@ class Rows(NamedTuple):
     weight: np.ndarray  # (n,)
 
 
-class Penalty(NamedTuple):
-    """Band of the quadratic penalty, already over the chance that a batch meets the row."""
+class Job(NamedTuple):
+    """What an epoch is about, the same from epoch to epoch."""
 
-    band: np.ndarray  # (D, 5)
-    alpha: float  # 0 turns the order penalty off
-    emphasis: np.ndarray  # (D,) the vector b of the order penalty
-    dims: np.ndarray  # (N,)
+    parameters: Parameters
+    moments: tuple[Moments, Moments, Moments | None]  # of table, weights and additive part
+    clock: Clock
+    gradients: Parameters
+    layout: Layout
+    rows: Rows
+    intercept: np.ndarray  # (L,)
+    code: int  # of the loss
+    shape: float
+    band: np.ndarray  # (D, 5) the quadratic penalty, over the chance that a batch meets the row
+    order: OrderPenalty | None
+    mask: np.ndarray  # (L * W,) 1 where an output weight may move, 0 elsewhere
 
 
-@jit
+class Room(NamedTuple):
+    """Where one epoch writes down what it needs for a block of rows and for a batch."""
+
+    factors: np.ndarray  # (rows * N * W,)
+    prefix: np.ndarray  # (rows * (N + 1) * W,)
+    suffix: np.ndarray  # (rows * W,)
+    raw: np.ndarray  # (rows, L)
+    slope: np.ndarray  # (rows, L)
+    touched: np.ndarray  # (D,) the table rows of a batch; first those that every batch touches
+    mark: np.ndarray  # (D,) whether the batch has met a table row; 1 for those from the start
+
+    @classmethod
+    def make(cls, parameters: Parameters, n_columns: int, n_outputs: int, always: np.ndarray):
+        """Return room for these parameters; `always` are the table rows that all batches touch."""
+        width = len(parameters.weights) // n_outputs
+        dtype, height = parameters.table.dtype, len(parameters.table) // width
+        rows = block_size(n_columns, width)
+        touched, mark = np.empty(height, np.intp), np.zeros(height, np.uint8)
+        touched[: len(always)], mark[always] = always, 1
+        return cls(
+            factors=np.empty(rows * n_columns * width, dtype),
+            prefix=np.empty(rows * (n_columns + 1) * width, dtype),
+            suffix=np.empty(rows * width, dtype),
+            raw=np.empty((rows, n_outputs), dtype),
+            slope=np.empty((rows, n_outputs), dtype),
+            touched=touched,
+            mark=mark,
+        )
+
+
+@inner
 def _update(array, m1, m2, average, gradient, at, stop, step_size, root2, fresh, keep):
     """Move array[at:stop] by Adam, average it, and clear the gradient."""
     b1, c1 = fill(array, BETA1), fill(array, _ONE - BETA1)
@@ -107,9 +156,12 @@ def _update(array, m1, m2, average, gradient, at, stop, step_size, root2, fresh,
         store(gradient, r, fill(array, _ZERO))
 
 
-@jit
-def _update_scalars(array, m1, m2, average, gradient, at, stop, step_size, root2, fresh, keep):
-    """Do the same for a run that is too short for vectors."""
+@inner
+def _update_scalars(array, moments, gradient, at, stop, step_size, root2, fresh, keep):
+    """Do the same for a run that is too short for vectors, where there is one."""
+    if array is None:
+        return
+    m1, m2, average = moments.first, moments.second, moments.average
     for r in range(at, stop):
         g = gradient[r]
         m = BETA1 * m1[r] + (_ONE - BETA1) * g
@@ -121,12 +173,12 @@ def _update_scalars(array, m1, m2, average, gradient, at, stop, step_size, root2
         gradient[r] = _ZERO
 
 
-@jit
+@inner
 def _power(log_base, exponent):
     return np.exp(np.float32(exponent) * log_base) if exponent > 0 else _ONE
 
 
-@jit_shared
+@inner
 def read_back(weights, slope, prefix, n_columns, suffix, gradient):
     """Write C g to `suffix`, with g the slope of the loss, and add p g' to the gradient of C."""
     n_outputs = slope.shape[1]
@@ -142,9 +194,11 @@ def read_back(weights, slope, prefix, n_columns, suffix, gradient):
             store(suffix, p * width + r, behind)
 
 
-@jit_shared
+@inner
 def additive_backward(slots, first, constant, index, value, order, begin, slope, gradient):
     """Add the gradient of the additive part, with `slope` that of the loss : (rows, L)."""
+    if gradient is None:
+        return
     n_outputs = slope.shape[1]
     for p in range(slope.shape[0]):
         row = order[begin + p] * slots[-1]
@@ -156,41 +210,23 @@ def additive_backward(slots, first, constant, index, value, order, begin, slope,
                     gradient[np.intp(index[s]) * n_outputs + k] += value[s] * slope[p, k]
 
 
-@jit
-def batch_gradient(
-    parameters,
-    layout,
-    rows,
-    order,
-    start,
-    stop,
-    intercept,
-    code,
-    shape,
-    gradients,
-    touched,
-    mark,
-    count,
-):
-    """Add the gradient of the mean loss over the rows order[start:stop] to `gradients`.
+@inner
+def batch_gradient(job, room, order, start, stop, count):
+    """Add the gradient of the mean loss over the rows order[start:stop] to the gradients.
 
-    Returns the sum of the losses and the number of table rows met, listed in `touched`.
+    Returns the sum of the losses and the number of table rows met, listed in `room.touched`, of
+    which the first `count` are there from the start.
     """
-    table, weights, additive = parameters.table, parameters.weights, parameters.additive
+    table, weights, additive = job.parameters.table, job.parameters.weights, job.parameters.additive
+    layout, index, value, g_table = job.layout, job.rows.slot, job.rows.value, job.gradients.table
     slots, first, constant, dense = layout.slots, layout.first, layout.constant, layout.dense
-    index, value, g_table = rows.slot, rows.value, gradients.table
-    n_outputs, n_columns = intercept.shape[0], first.shape[0]
+    n_columns, n_outputs, block = first.shape[0], job.intercept.shape[0], room.raw.shape[0]
     width = weights.shape[0] // n_outputs
-    block = block_size(n_columns, width)
-    factors = np.empty(block * n_columns * width, table.dtype)
-    prefix = np.empty(block * (n_columns + 1) * width, table.dtype)
-    suffix = np.empty(block * width, table.dtype)
-    raws = np.empty((block, n_outputs), table.dtype)
-    slopes = np.empty((block, n_outputs), table.dtype)
+    share = _ONE / np.float32(stop - start)
     total_loss = 0.0
     for begin in range(start, stop, block):
         end = min(begin + block, stop)
-        raw, slope = raws[: end - begin], slopes[: end - begin]
+        raw, slope = room.raw[: end - begin], room.slope[: end - begin]
         last = order.shape[0]
         next_, far = min(end + block, last), min(end + 2 * block, last)
         fetch(table, g_table, width, slots, first, index, value, order, end, next_, far)
@@ -206,19 +242,19 @@ def batch_gradient(
             order,
             begin,
             end,
-            factors,
-            prefix,
+            room.factors,
+            room.prefix,
         )
-        read_out(weights, intercept, prefix, n_columns, raw)
-        if additive.shape[0] > 0:
-            add_additive(additive, slots, first, constant, index, value, order, begin, end, raw)
-        total_loss += weighted_losses(code, shape, rows.y, rows.weight, order, begin, raw, slope)
-        slope *= np.float32(1) / np.float32(stop - start)
-        read_back(weights, slope, prefix, n_columns, suffix, gradients.weights)
-        if additive.shape[0] > 0:
-            additive_backward(
-                slots, first, constant, index, value, order, begin, slope, gradients.additive
-            )
+        read_out(weights, job.intercept, room.prefix, n_columns, raw)
+        add_additive(additive, slots, first, constant, index, value, order, begin, end, raw)
+        total_loss += add_losses(
+            job.code, job.shape, job.rows.y, job.rows.weight, order, begin, raw, slope
+        )
+        scale_slopes(slope, share)
+        read_back(weights, slope, room.prefix, n_columns, room.suffix, job.gradients.weights)
+        additive_backward(
+            slots, first, constant, index, value, order, begin, slope, job.gradients.additive
+        )
         count = backward(
             table,
             width,
@@ -231,103 +267,69 @@ def batch_gradient(
             order,
             begin,
             end,
-            factors,
-            prefix,
-            suffix,
+            room.factors,
+            room.prefix,
+            room.suffix,
             g_table,
-            touched,
-            mark,
+            room.touched,
+            room.mark,
             count,
         )
     return total_loss, count
 
 
 @jit
-def train_epoch(
-    parameters,
-    moments,
-    clock,
-    gradients,
-    layout,
-    rows,
-    order,
-    batch,
-    rates,
-    keep,
-    intercept,
-    code,
-    shape,
-    penalty,
-    weights_mask,
-    always,
-):
+def train_epoch(job, room, n_always, order, batch, rates, keep):
     """Run one epoch and return the mean training loss met on the way.
 
-    order : (n,) the rows in their order of use; rates : one learning rate a step; keep : the weight
-    of the past in the running average; always : the table rows that every batch touches.
+    n_always : how many table rows every batch touches; order : (n,) the rows in their order of use;
+    rates : one learning rate per step; keep : the weight of the past in the running average.
     """
-    table, weights, additive = parameters.table, parameters.weights, parameters.additive
-    n_outputs = intercept.shape[0]
-    width = weights.shape[0] // n_outputs
-    n_columns, n_table, n_always = layout.first.shape[0], penalty.band.shape[0], always.shape[0]
-    touched = np.empty(n_table, np.intp)
-    mark = np.zeros(n_table, np.uint8)
-    touched[:n_always] = always
-    mark[always] = 1
-    n_order = (2 * n_columns + 2) if penalty.alpha > 0 else 0
-    work = np.empty((n_order, width * width), table.dtype)
+    parameters, gradients, clock, touched = job.parameters, job.gradients, job.clock, room.touched
+    n_outputs = job.intercept.shape[0]
+    width = parameters.weights.shape[0] // n_outputs
     total_loss = 0.0
     normal = flush_denormals()
     for j in range(rates.shape[0]):
         begin, end = j * batch, min((j + 1) * batch, order.shape[0])
-        loss, count = batch_gradient(
-            parameters,
-            layout,
-            rows,
-            order,
-            begin,
-            end,
-            intercept,
-            code,
-            shape,
-            gradients,
-            touched,
-            mark,
-            n_always,
-        )
+        loss, count = batch_gradient(job, room, order, begin, end, n_always)
         total_loss += loss
-        met = touched[:count]
-        add_band_gradient(table, width, penalty.band, met, gradients.table)
-        if additive.shape[0] > 0:
-            add_band_scalars(additive, n_outputs, penalty.band, met, gradients.additive)
-        if penalty.alpha > 0:
-            order_penalty(
-                table,
-                weights,
-                n_outputs,
-                layout.first,
-                penalty.dims,
-                penalty.emphasis,
-                penalty.alpha,
-                work,
-                gradients.table,
-                gradients.weights,
-            )
-        clock.step[0] += 1
-        move_rows(
-            parameters, moments, clock, gradients, met, clock.step[0], rates[j], keep, n_outputs
+        add_band_gradient(parameters.table, width, job.band, touched, count, gradients.table)
+        add_band_scalars(
+            parameters.additive, n_outputs, job.band, touched, count, gradients.additive
         )
-        move_weights(parameters, moments, clock, gradients, rates[j], keep, weights_mask)
+        add_order_gradient(
+            job.order,
+            parameters.table,
+            parameters.weights,
+            n_outputs,
+            job.layout.first,
+            gradients.table,
+            gradients.weights,
+        )
+        clock.step[0] += 1
+        move_rows(job, touched, count, clock.step[0], rates[j], keep)
+        move_weights(job, rates[j], keep)
         for k in range(n_always, count):
-            mark[touched[k]] = 0
+            room.mark[touched[k]] = 0
     restore_denormals(normal)
     return total_loss / order.shape[0]
 
 
-@jit_shared
-def add_band_scalars(array, width, band, rows, gradient):
+@inner
+def scale_slopes(slope, share):
+    """Multiply slope : (rows, L) by a number."""
+    for p in range(slope.shape[0]):
+        for k in range(slope.shape[1]):
+            slope[p, k] *= share
+
+
+@inner
+def add_band_scalars(array, width, band, rows, count, gradient):
     """Add the gradient of the quadratic penalty of these rows, too short for vectors."""
-    for j in range(rows.shape[0]):
+    if array is None:
+        return
+    for j in range(count):
         for b in range(5):
             v = np.float32(2) * band[rows[j], b]
             if v != _ZERO:
@@ -336,18 +338,17 @@ def add_band_scalars(array, width, band, rows, gradient):
                     gradient[rows[j] * width + r] += v * array[other]
 
 
-@jit_shared
-def move_rows(parameters, moments, clock, gradients, met, step, rate, keep, n_outputs):
-    """Update the rows met, in the step of this number."""
-    table, additive = parameters.table, parameters.additive
-    g_table, g_additive = gradients.table, gradients.additive
-    m1, m2, average = moments[0].first, moments[0].second, moments[0].average
-    a1, a2, a_average = moments[2].first, moments[2].second, moments[2].average
+@inner
+def move_rows(job, met, count, step, rate, keep):
+    """Update the first `count` rows of `met`, in the step of this number."""
+    table, gradient, clock = job.parameters.table, job.gradients.table, job.clock
+    m1, m2, average = job.moments[0].first, job.moments[0].second, job.moments[0].average
     decay1, decay2, last = clock.decay1, clock.decay2, clock.last
-    width, log_keep = parameters.weights.shape[0] // n_outputs, np.log(keep)
-    for j in range(met.shape[0]):
+    n_outputs = job.intercept.shape[0]
+    width, log_keep = job.parameters.weights.shape[0] // n_outputs, np.log(keep)
+    for j in range(count):
         k = met[j]
-        if j + AHEAD < met.shape[0]:
+        if j + AHEAD < count:
             ahead = met[j + AHEAD]
             prefetch(decay1, ahead)
             prefetch(decay2, ahead)
@@ -364,41 +365,55 @@ def move_rows(parameters, moments, clock, gradients, met, step, rate, keep, n_ou
         fresh = _ONE - _power(log_keep, step - 1 - last[k])
         last[k] = step
         at, stop = k * width, (k + 1) * width
-        _update(table, m1, m2, average, g_table, at, stop, size, root2, fresh, keep)
-        if additive.shape[0] > 0:
-            at, stop = k * n_outputs, (k + 1) * n_outputs
-            _update_scalars(
-                additive, a1, a2, a_average, g_additive, at, stop, size, root2, fresh, keep
-            )
+        _update(table, m1, m2, average, gradient, at, stop, size, root2, fresh, keep)
+        _update_scalars(
+            job.parameters.additive,
+            job.moments[2],
+            job.gradients.additive,
+            k * n_outputs,
+            (k + 1) * n_outputs,
+            size,
+            root2,
+            fresh,
+            keep,
+        )
 
 
-@jit_shared
-def move_weights(parameters, moments, clock, gradients, rate, keep, mask):
+@inner
+def move_weights(job, rate, keep):
     """Update the output weights, where the mask lets them move."""
-    decay1, decay2, gradient = clock.decay1, clock.decay2, gradients.weights
-    for r in range(mask.shape[0]):
-        gradient[r] *= mask[r]
+    decay1, decay2, gradient = job.clock.decay1, job.clock.decay2, job.gradients.weights
+    for r in range(gradient.shape[0]):
+        gradient[r] *= job.mask[r]
     # The weights move at every step: the first guard row of the table lends them its clock.
     decay1[0] *= BETA1
     decay2[0] *= BETA2
     size = rate / (_ONE - decay1[0])
     root2 = _ONE / np.sqrt(_ONE - decay2[0])
-    first, second, average = moments[1].first, moments[1].second, moments[1].average
-    stop = gradient.shape[0]
-    _update(parameters.weights, first, second, average, gradient, 0, stop, size, root2, _ZERO, keep)
+    weights, stop = job.parameters.weights, gradient.shape[0]
+    m1, m2, average = job.moments[1].first, job.moments[1].second, job.moments[1].average
+    _update(weights, m1, m2, average, gradient, 0, stop, size, root2, _ZERO, keep)
 
 
 @jit
-def settle(parameters, moments, clock, keep, n_outputs, average):
+def settle(job, keep, average):
     """Write the running averages, brought up to date for every row, to `average`."""
-    width, log_keep = parameters.weights.shape[0] // n_outputs, np.log(keep)
+    clock, log_keep = job.clock, np.log(keep)
+    n_outputs = job.intercept.shape[0]
+    width = job.parameters.weights.shape[0] // n_outputs
     for k in range(GUARD, clock.last.shape[0] - GUARD):
         fresh = _ONE - _power(log_keep, clock.step[0] - clock.last[k])
-        for r in range(k * width, (k + 1) * width):
-            past = moments[0].average[r]
-            average.table[r] = past + fresh * (parameters.table[r] - past)
-        if parameters.additive.shape[0] > 0:
-            for r in range(k * n_outputs, (k + 1) * n_outputs):
-                past = moments[2].average[r]
-                average.additive[r] = past + fresh * (parameters.additive[r] - past)
-    average.weights[:] = moments[1].average
+        _settle(job.parameters.table, job.moments[0], fresh, k, width, average.table)
+        _settle(job.parameters.additive, job.moments[2], fresh, k, n_outputs, average.additive)
+    for r in range(average.weights.shape[0]):
+        average.weights[r] = job.moments[1].average[r]
+
+
+@inner
+def _settle(array, moments, fresh, k, width, out):
+    """Write the running average of one row of an array, where there is one."""
+    if array is None:
+        return
+    for r in range(k * width, (k + 1) * width):
+        past = moments.average[r]
+        out[r] = past + fresh * (array[r] - past)

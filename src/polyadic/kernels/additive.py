@@ -16,8 +16,10 @@ def moments(slots, slope, curvature, output, band, gradient):
 
     Both are those of one output.
     """
-    band[:] = 0.0
-    gradient[:] = 0.0
+    for k in range(band.shape[0]):
+        gradient[k] = 0.0
+        for b in range(band.shape[1]):
+            band[k, b] = 0.0
     n_slots = slots.value.shape[1]
     for i in range(slots.start.shape[0]):
         at = slots.start[i]
@@ -66,8 +68,9 @@ def solve(factor, x):
 def invert(factor, out):
     """Write the band of the inverse, (d, width), of what was factorised."""
     d, width = factor.shape
-    out[:] = 0.0
     for k in range(d - 1, -1, -1):
+        for b in range(width):
+            out[k, b] = 0.0
         reach = min(width, d - k)
         for b in range(reach - 1, -1, -1):
             sum_ = 1.0 / factor[k, 0] if b == 0 else 0.0

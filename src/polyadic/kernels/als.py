@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polyadic.kernels.jit import jit
+from polyadic.kernels.jit import inner, jit
 from polyadic.kernels.losses import HUBER, LOGISTIC, POISSON, QUANTILE, SOFTMAX
-from polyadic.kernels.simd import LANES, fill, load, store, total
+from polyadic.kernels.simd import LANES, PAD, fill, load, store, total
 
 BLOCK = 64  # rows that are gathered at a time, and stay in the cache
 _NEAR = 0.02  # residuals nearer to zero than this count as this, in units of the target's spread
@@ -49,7 +49,7 @@ class Quadratic(NamedTuple):
     curvature: np.ndarray  # (n, 1) where all outputs share it, or (n, L)
 
 
-@jit
+@inner
 def _logistic_curvatures(weight, raw, out):
     """Write p (1 - p), but no less than a share of its mean: rare classes are flat everywhere."""
     mean = 0.0
@@ -58,10 +58,12 @@ def _logistic_curvatures(weight, raw, out):
             q = np.exp(-abs(raw[i, k]))
             out[i, k] = q / ((1.0 + q) * (1.0 + q))
             mean += out[i, k]
-    least = max(_SHARE * mean / max(out.size, 1), _LEAST)
+    least = _SHARE * mean / max(raw.shape[0] * raw.shape[1], 1)
+    if least < _LEAST:
+        least = _LEAST
     for i in range(raw.shape[0]):
         for k in range(raw.shape[1]):
-            out[i, k] = weight[i] * max(out[i, k], least)
+            out[i, k] = weight[i] * (out[i, k] if out[i, k] > least else least)
 
 
 @jit
@@ -76,7 +78,10 @@ def curvatures(code, shape, y, weight, raw, out):
         return
     for i in range(raw.shape[0]):
         if code == SOFTMAX:
-            top = np.max(raw[i])
+            top = raw[i, 0]
+            for k in range(1, n_outputs):
+                if raw[i, k] > top:
+                    top = raw[i, k]
             norm = 0.0
             for k in range(n_outputs):
                 norm += np.exp(raw[i, k] - top)
@@ -128,10 +133,13 @@ def read_out(product, width, weights, out):
             out[i, k] += total(sum_)
 
 
-@jit
-def add_products(left, right, n_rows, width, out):
-    """Add the upper triangle of left' right, (rows * W,) each and symmetric, to out : (W * W,)."""
-    for q in range(0, width, LANES):
+@inner
+def add_products(left, right, begin, n_rows, width, out):
+    """Add the upper triangle of left' right, (rows * W,) each and symmetric, to out : (W * W,).
+
+    The rows of `right` start at right[begin].
+    """
+    for q in range(0, width, PAD):
         for r in range(q, width, LANES):
             to = q * width + r
             a, b = load(out, to), load(out, to + width)
@@ -139,7 +147,7 @@ def add_products(left, right, n_rows, width, out):
             e, f = load(out, to + 4 * width), load(out, to + 5 * width)
             g, h = load(out, to + 6 * width), load(out, to + 7 * width)
             for i in range(n_rows):
-                x = load(right, i * width + r)
+                x = load(right, begin + i * width + r)
                 at = i * width + q
                 a = a + fill(left, left[at]) * x
                 b = b + fill(left, left[at + 1]) * x
@@ -159,7 +167,7 @@ def add_products(left, right, n_rows, width, out):
             store(out, to + 7 * width, h)
 
 
-@jit
+@inner
 def mirror(matrix, width):
     """Copy the upper triangle of a matrix (W * W,) to the lower one."""
     for q in range(width):
@@ -167,10 +175,11 @@ def mirror(matrix, width):
             matrix[q * width + r] = matrix[r * width + q]
 
 
-@jit
+@inner
 def _outer(weights, width, only, out):
     """Write C C' to out : (W * W,), or that of the output `only` where that is not negative."""
-    out[:] = 0.0
+    for q in range(width * width):
+        out[q] = 0.0
     for k in range(weights.shape[0] // width):
         if only < 0 or only == k:
             for q in range(width):
@@ -178,22 +187,24 @@ def _outer(weights, width, only, out):
                     out[q * width + r] += weights[k * width + q] * weights[k * width + r]
 
 
-@jit
-def _scale_rows(source, scale, n_rows, width, out):
+@inner
+def _scale_rows(source, at, scale, n_rows, width, out):
+    """Write the rows that start at source[at], each times its scale."""
     for i in range(n_rows):
         v = fill(source, scale[i])
         for r in range(i * width, (i + 1) * width, LANES):
-            store(out, r, v * load(source, r))
+            store(out, r, v * load(source, at + r))
 
 
-@jit
+@inner
 def _gather(product, width, rows, out):
+    """Write the products of these rows one below the other."""
     for i in range(rows.shape[0]):
         for r in range(0, width, LANES):
             store(out, i * width + r, load(product, rows[i] * width + r))
 
 
-@jit
+@inner
 def _add_gradient(buffer, width, weights, rows, slots, slope, gradient):
     """Add d loss / d A of gathered rows to gradient : (d * W,)."""
     n_outputs, n_slots = slope.shape[1], slots.value.shape[1]
@@ -213,36 +224,51 @@ def _add_gradient(buffer, width, weights, rows, slots, slope, gradient):
                 store(gradient, to, load(gradient, to) + v * g)
 
 
-@jit
-def _cell_moments(
-    buffer, scaled, scale, width, rows, slots, n_slots, curvature, plain, pairs, ones
-):
+class Room(NamedTuple):
+    """Where normal equations write down what they need for one cell."""
+
+    buffer: np.ndarray  # (BLOCK * W,)
+    scaled: np.ndarray  # (BLOCK * W,)
+    scale: np.ndarray  # (BLOCK,)
+    mix: np.ndarray  # (W * W,)
+    pairs: np.ndarray  # (s * s, W * W)
+    ones: np.ndarray  # (1 + s, W * W)
+
+    @classmethod
+    def make(cls, width: int, n_slots: int) -> Room:
+        """Return room for so many slots."""
+        return cls(
+            buffer=np.empty(BLOCK * width),
+            scaled=np.empty(BLOCK * width),
+            scale=np.empty(BLOCK),
+            mix=np.empty(width * width),
+            pairs=np.empty((n_slots * n_slots, width * width)),
+            ones=np.empty((1 + n_slots, width * width)),
+        )
+
+
+@inner
+def _cell_moments(room, width, rows, slots, n_slots, curvature, kind, plain):
     """Add the second moments of gathered rows, weighted by curvature and values.
 
-    pairs : (s * s, W * W), of which b >= a is written; ones : (1 + s, W * W), where `plain`, those
-    of the constant with itself and with each slot.
+    Of `pairs` b >= a is written; of `ones`, where `plain`, those of the constant with itself and
+    with each slot.
     """
-    n = rows.shape[0]
+    n, buffer, scaled, scale = rows.shape[0], room.buffer, room.scaled, room.scale
     for a in range(-1 if plain else 0, n_slots):
-        for i in range(n):
-            scale[i] = curvature[rows[i]]
-            if a >= 0:
-                scale[i] *= slots.value[rows[i], a]
-        if plain:
-            _scale_rows(buffer, scale, n, width, scaled)
-            add_products(scaled, buffer, n, width, ones[1 + a])
         for b in range(a, n_slots):
-            if a < 0:
-                break
-            _scale_rows(buffer, scale, n, width, scaled)
             for i in range(n):
-                v = fill(buffer, slots.value[rows[i], b])
-                for r in range(i * width, (i + 1) * width, LANES):
-                    store(scaled, r, v * load(scaled, r))
-            add_products(scaled, buffer, n, width, pairs[a * n_slots + b])
+                scale[i] = curvature[rows[i], kind]
+                if a >= 0:
+                    scale[i] *= slots.value[rows[i], a]
+                if b >= 0:
+                    scale[i] *= slots.value[rows[i], b]
+            _scale_rows(buffer, 0, scale, n, width, scaled)
+            out = room.pairs[a * n_slots + b] if a >= 0 else room.ones[1 + b]
+            add_products(scaled, buffer, 0, n, width, out)
 
 
-@jit
+@inner
 def _complete(pairs, ones, n_slots, width, plain):
     """Fill the lower triangles; where values add up to one, so do the moments of the slots."""
     for a in range(n_slots):
@@ -253,89 +279,94 @@ def _complete(pairs, ones, n_slots, width, plain):
     if not plain:
         for a in range(n_slots):
             for b in range(n_slots):
-                ones[1 + a] += pairs[min(a, b) * n_slots + max(a, b)]
-            ones[0] += ones[1 + a]
+                other = min(a, b) * n_slots + max(a, b)
+                for q in range(width * width):
+                    ones[1 + a, q] += pairs[other, q]
+            for q in range(width * width):
+                ones[0, q] += ones[1 + a, q]
 
 
-@jit
+@inner
 def _scatter(pairs, ones, mix, cell, n_slots, width, constant, system):
     """Add a cell's moments, times C C' entry by entry, to the normal matrix."""
-    band, sides = system.band, system.sides
+    band, sides, ld, n_sides = system.band, system.sides, system.ld, width + LANES
     for a in range(n_slots):
         for r in range(width):
             variable = (cell + a) * width + r
             for b in range(a, n_slots):
-                moments = pairs[a * n_slots + b]
-                to = (b - a) * width - r
+                at, to = a * n_slots + b, variable * ld + (b - a) * width - r
                 for q in range(r if a == b else 0, width):
-                    band[variable, to + q] += mix[r * width + q] * moments[r * width + q]
+                    band[to + q] += mix[r * width + q] * pairs[at, r * width + q]
             if constant:
+                to = variable * n_sides
                 for q in range(width):
-                    sides[variable, q] += mix[r * width + q] * ones[1 + a, r * width + q]
+                    sides[to + q] += mix[r * width + q] * ones[1 + a, r * width + q]
     if constant:
-        system.corner[:] += mix * ones[0]
+        for q in range(width * width):
+            system.corner[q] += mix[q] * ones[0, q]
 
 
 @jit
-def normal_equations(product, width, weights, slots, model, system):
+def normal_equations(product, width, weights, slots, model, room, system):
     """Add the normal matrix and the gradient of the loss to `system`.
 
     The rows of a cell meet the same elements: theirs is a matrix of second moments for each pair of
     slots.
     """
-    n_cells = slots.bounds.shape[0] - 1
-    buffer, scaled, scale = np.empty(BLOCK * width), np.empty(BLOCK * width), np.empty(BLOCK)
-    mix = np.empty(width * width)
-    pairs = np.empty((slots.value.shape[1] ** 2, width * width))
-    ones = np.empty((1 + slots.value.shape[1], width * width))
-    n_kinds = model.curvature.shape[1]
+    n_cells, n_kinds = slots.bounds.shape[0] - 1, model.curvature.shape[1]
+    pairs, ones = room.pairs, room.ones
     for k in range(n_kinds):
-        _outer(weights, width, k if n_kinds > 1 else -1, mix)
-        curvature = np.ascontiguousarray(model.curvature[:, k])
+        _outer(weights, width, k if n_kinds > 1 else -1, room.mix)
         for cell in range(n_cells):
             begin, end = slots.bounds[cell], slots.bounds[cell + 1]
             if begin == end:
                 continue
-            pairs[:] = 0.0
-            ones[:] = 0.0
+            _clear(pairs)
+            _clear(ones)
             none = cell == n_cells - 1  # rows of a missing value meet no element
             n_slots = 0 if none else slots.value.shape[1]
             plain = slots.constant and (none or not slots.unity)
             for at in range(begin, end, BLOCK):
                 rows = slots.order[at : min(at + BLOCK, end)]
-                _gather(product, width, rows, buffer)
+                _gather(product, width, rows, room.buffer)
                 if k == 0:
-                    _add_gradient(buffer, width, weights, rows, slots, model.slope, system.gradient)
-                _cell_moments(
-                    buffer,
-                    scaled,
-                    scale,
-                    width,
-                    rows,
-                    slots,
-                    n_slots,
-                    curvature,
-                    plain,
-                    pairs,
-                    ones,
-                )
+                    _add_gradient(
+                        room.buffer, width, weights, rows, slots, model.slope, system.gradient
+                    )
+                _cell_moments(room, width, rows, slots, n_slots, model.curvature, k, plain)
             _complete(pairs, ones, n_slots, width, plain)
-            _scatter(pairs, ones, mix, cell, n_slots, width, slots.constant, system)
+            _scatter(pairs, ones, room.mix, cell, n_slots, width, slots.constant, system)
+
+
+@inner
+def _clear(matrix):
+    for i in range(matrix.shape[0]):
+        for k in range(matrix.shape[1]):
+            matrix[i, k] = 0.0
 
 
 @jit
-def weight_moments(product, width, model, output, moments, gradient):
+def weight_moments(product, width, model, output, room, moments, gradient):
     """Add H : (W * W,) and the gradient : (W,) for the output weights of one output."""
     kind = min(output, model.curvature.shape[1] - 1)
-    n = model.slope.shape[0]
-    scaled = np.empty(BLOCK * width)
+    n, scale = model.slope.shape[0], room.scale
     for begin in range(0, n, BLOCK):
         end = min(begin + BLOCK, n)
-        rows = product[begin * width : end * width]
-        _scale_rows(rows, model.curvature[begin:end, kind], end - begin, width, scaled)
-        add_products(scaled, rows, end - begin, width, moments)
+        for i in range(begin, end):
+            scale[i - begin] = model.curvature[i, kind]
+        _scale_rows(product, begin * width, scale, end - begin, width, room.scaled)
+        add_products(room.scaled, product, begin * width, end - begin, width, moments)
         for i in range(begin, end):
             v = fill(product, model.slope[i, output])
             for r in range(0, width, LANES):
                 store(gradient, r, load(gradient, r) + v * load(product, i * width + r))
     mirror(moments, width)
+
+
+@jit
+def gram(left, right, n_rows, width, out):
+    """Write left' right, (rows * W,) each, whose product is symmetric, to out : (W * W,)."""
+    for q in range(width * width):
+        out[q] = 0.0
+    add_products(left, right, 0, n_rows, width, out)
+    mirror(out, width)

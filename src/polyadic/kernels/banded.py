@@ -10,17 +10,48 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polyadic.kernels.jit import jit
-from polyadic.kernels.simd import LANES, fill, load, store, total
+from polyadic.kernels.jit import inner, jit
+from polyadic.kernels.simd import LANES, fill, load, padded, store, total
 
 
 class System(NamedTuple):
-    """H step = -gradient, for m elements and a constant of W variables each."""
+    """H step = -gradient, for m elements and a constant of W variables each.
 
-    band: np.ndarray  # (m * W, ld) column i of the lower triangle, from its diagonal down
-    sides: np.ndarray  # (m * W, W + LANES) what couples to the constant, then the gradient
+    Matrices are flat: entry (i, k) of one with rows of length s is at i * s + k.
+    """
+
+    band: np.ndarray  # (m * W * ld,) column i of the lower triangle, from its diagonal down
+    ld: int  # length of a row of the band
+    sides: np.ndarray  # (m * W * (W + LANES),) what couples to the constant, then the gradient
     corner: np.ndarray  # (W * W,) the constant
     gradient: np.ndarray  # (d * W,)
+
+    @classmethod
+    def zeros(cls, n: int, width: int, reach: int, n_all: int) -> System:
+        """Return the system of n variables in the band, and n_all with the constant."""
+        ld = padded(reach + LANES)
+        return cls(
+            band=np.zeros(n * ld),
+            ld=ld,
+            sides=np.zeros(n * (width + LANES)),
+            corner=np.zeros(width * width),
+            gradient=np.zeros(n_all),
+        )
+
+
+class DenseRoom(NamedTuple):
+    """Where a dense system of W variables is factorised and solved."""
+
+    factor: np.ndarray  # (W * (W + LANES),)
+    sides: np.ndarray  # (W * LANES,)
+    x: np.ndarray  # (2 W + LANES,)
+    rest: np.ndarray  # (W,)
+
+    @classmethod
+    def make(cls, width: int) -> DenseRoom:
+        """Return room for a system of that size."""
+        sizes = (width * (width + LANES), width * LANES, 2 * width + LANES, width)
+        return cls(*(np.empty(size) for size in sizes))
 
 
 @jit
@@ -30,6 +61,7 @@ def add_penalties(core, width, constant, penalty, metric, z, system):
     core : (d * W,); penalty, metric : (d, 5) are K and M about their diagonals; z : (W * W,).
     """
     dim, base = penalty.shape[0], 1 if constant else 0
+    ld, n_sides = system.ld, width + LANES
     for k in range(dim):
         for b in range(-2, 3):
             other, v = k + b, 2.0 * penalty[k, b + 2]
@@ -37,10 +69,11 @@ def add_penalties(core, width, constant, penalty, metric, z, system):
                 continue
             for r in range(width):
                 system.gradient[k * width + r] += v * core[other * width + r]
+                variable = (k - base) * width + r
                 if other >= k >= base:
-                    system.band[(k - base) * width + r, b * width] += v
+                    system.band[variable * ld + b * width] += v
                 elif other < base <= k:
-                    system.sides[(k - base) * width + r, r] += v
+                    system.sides[variable * n_sides + r] += v
                 elif other < base and k < base:
                     system.corner[r * width + r] += v
         for b in range(-2, 3):
@@ -48,153 +81,157 @@ def add_penalties(core, width, constant, penalty, metric, z, system):
                 _add_norm(core, width, k, b, base, 2.0 * metric[k, b + 2], z, system)
 
 
-@jit
+@inner
 def _add_norm(core, width, k, b, base, scale, z, system):
     """Add one entry of M, between elements k and k + b, times Z."""
-    other = k + b
+    other, ld, n_sides = k + b, system.ld, width + LANES
     for q in range(width):
+        variable = (k - base) * width + q
         for r in range(width):
             v = scale * z[q * width + r]
             system.gradient[k * width + q] += v * core[other * width + r]
             if other < base and k < base:
                 system.corner[q * width + r] += v
             elif other < base <= k:
-                system.sides[(k - base) * width + q, r] += v
+                system.sides[variable * n_sides + r] += v
             elif other > k >= base or (other == k and r >= q):
-                system.band[(k - base) * width + q, b * width + r - q] += v
+                system.band[variable * ld + b * width + r - q] += v
 
 
-@jit
-def factorise(band, reach):
+@inner
+def _factorise(band, n, ld, reach):
     """Overwrite the lower band by its Cholesky factor; return whether that was possible.
 
-    band : (n, ld), column i from its diagonal down, `reach` entries below it and zeros after.
+    band : (n * ld,), column i from its diagonal down, `reach` entries below it and zeros after.
     """
-    n, ld = band.shape
-    flat = band.reshape(n * ld)
     for i in range(n):
         at = i * ld
-        if not flat[at] > 0.0:
+        if not band[at] > 0.0:
             return False
-        inverse = fill(flat, 1.0 / np.sqrt(flat[at]))
+        inverse = fill(band, 1.0 / np.sqrt(band[at]))
         for k in range(at, at + reach + 1, LANES):
-            store(flat, k, inverse * load(flat, k))
+            store(band, k, inverse * load(band, k))
         for j in range(1, min(reach, n - 1 - i) + 1):
-            if flat[at + j] == 0.0:  # categories do not meet
+            if band[at + j] == 0.0:  # categories do not meet
                 continue
-            x = fill(flat, flat[at + j])
+            x = fill(band, band[at + j])
             to = (i + j) * ld - j
             for k in range(j, reach + 1, LANES):
-                store(flat, to + k, load(flat, to + k) - x * load(flat, at + k))
+                store(band, to + k, load(band, to + k) - x * load(band, at + k))
     return True
 
 
-@jit
-def _forward(band, reach, sides):
-    """Overwrite the right-hand sides by L^-1 of them."""
-    n, ld = band.shape
-    count = sides.shape[1]
-    factor, flat = band.reshape(n * ld), sides.reshape(n * count)
+@inner
+def _forward(band, n, ld, reach, sides, count):
+    """Overwrite the right-hand sides : (n * count,) by L^-1 of them."""
     for i in range(n):
-        inverse = fill(flat, 1.0 / factor[i * ld])
+        inverse = fill(sides, 1.0 / band[i * ld])
         for k in range(i * count, (i + 1) * count, LANES):
-            store(flat, k, inverse * load(flat, k))
+            store(sides, k, inverse * load(sides, k))
         for j in range(1, min(reach, n - 1 - i) + 1):
-            if factor[i * ld + j] == 0.0:
+            if band[i * ld + j] == 0.0:
                 continue
-            x = fill(flat, factor[i * ld + j])
+            x = fill(sides, band[i * ld + j])
             for k in range(i * count, (i + 1) * count, LANES):
                 to = k + j * count
-                store(flat, to, load(flat, to) - x * load(flat, k))
+                store(sides, to, load(sides, to) - x * load(sides, k))
 
 
-@jit
-def _backward(band, reach, x):
+@inner
+def _backward(band, n, ld, reach, x):
     """Overwrite x by L'^-1 x; beyond its n numbers x has room for `reach` + LANES zeros."""
-    n, ld = band.shape
-    factor = band.reshape(n * ld)
     for i in range(n - 1, -1, -1):
         own = x[i]
         x[i] = 0.0
         sum_ = fill(x, 0.0)
         for k in range(0, reach + 1, LANES):
-            sum_ = sum_ + load(factor, i * ld + k) * load(x, i + k)
-        x[i] = (own - total(sum_)) / factor[i * ld]
+            sum_ = sum_ + load(band, i * ld + k) * load(x, i + k)
+        x[i] = (own - total(sum_)) / band[i * ld]
 
 
-@jit
-def _as_band(matrix, width, floor):
-    out = np.zeros((width, width + LANES))
+@inner
+def _solve_dense(matrix, right, damping, floor, room):
+    """Write (H + damping)^-1 right to room.x[:W]; return whether H could be factorised."""
+    width, factor, sides, x = right.shape[0], room.factor, room.sides, room.x
+    ld = width + LANES
     for r in range(width):
-        for q in range(r, width):
-            out[r, q - r] = matrix[r * width + q]
-        out[r, 0] += floor
-    return out
-
-
-@jit
-def solve_dense(matrix, gradient, damping, floor):
-    """Return -(H + damping)^-1 gradient for H : (W * W,), and whether H could be factorised."""
-    width = gradient.shape[0]
-    factor = _as_band(matrix, width, floor)
+        for q in range(ld):
+            factor[r * ld + q] = matrix[r * width + r + q] if r + q < width else 0.0
+        factor[r * ld] += damping * matrix[r * width + r] + floor
+    if not _factorise(factor, width, ld, width - 1):
+        return False
     for r in range(width):
-        factor[r, 0] += damping * matrix[r * width + r]
-    if not factorise(factor, width - 1):
-        return gradient, False
-    sides = np.zeros((width, LANES))
-    sides[:, 0] = -gradient
-    _forward(factor, width - 1, sides)
-    x = np.zeros(2 * width + LANES)
-    x[:width] = sides[:, 0]
-    _backward(factor, width - 1, x)
-    return x[:width].copy(), True
+        for q in range(LANES):
+            sides[r * LANES + q] = right[r] if q == 0 else 0.0
+    _forward(factor, width, ld, width - 1, sides, LANES)
+    for r in range(x.shape[0]):
+        x[r] = sides[r * LANES] if r < width else 0.0
+    _backward(factor, width, ld, width - 1, x)
+    return True
 
 
 @jit
-def solve(system, width, reach, constant, damping, floor):
-    """Return -(H + damping)^-1 gradient : (d * W,), and whether H could be factorised.
+def solve_dense(matrix, gradient, damping, floor, room, step):
+    """Write -(H + damping)^-1 gradient to `step`, H : (W * W,); return whether that was possible.
+
+    Where H cannot be factorised, `step` stays as it is.
+    """
+    for r in range(gradient.shape[0]):
+        room.rest[r] = -gradient[r]
+    if not _solve_dense(matrix, room.rest, damping, floor, room):
+        return False
+    for r in range(gradient.shape[0]):
+        step[r] = room.x[r]
+    return True
+
+
+@jit
+def solve(system, width, reach, constant, damping, floor, room, x, step):
+    """Write -(H + damping)^-1 gradient to step : (d * W,); return whether that was possible.
 
     The diagonal of H is raised by the share `damping` and by `floor`. `system` is used up.
+    x : (n + reach + LANES,) is room for the n variables of the band.
     """
-    band, sides, corner, gradient = system
-    n, base = band.shape[0], width if constant else 0
+    band, sides, corner, gradient = system.band, system.sides, system.corner, system.gradient
+    ld, n_sides = system.ld, width + LANES
+    base = width if constant else 0
+    n = gradient.shape[0] - base
     for i in range(n):
-        band[i, 0] += damping * band[i, 0] + floor
-        sides[i, width] = -gradient[base + i]
-    if not factorise(band, reach):
-        return gradient, False
-    _forward(band, reach, sides)
-    step = np.zeros(base + n)
-    x = np.zeros(n + reach + LANES)
-    x[:n] = sides[:, width]
+        band[i * ld] += damping * band[i * ld] + floor
+        sides[i * n_sides + width] = -gradient[base + i]
+    if not _factorise(band, n, ld, reach):
+        return False
+    _forward(band, n, ld, reach, sides, n_sides)
+    for i in range(x.shape[0]):
+        x[i] = sides[i * n_sides + width] if i < n else 0.0
     if constant:
-        rest = -gradient[:width].copy()
         for r in range(width):
+            room.rest[r] = -gradient[r]
             corner[r * width + r] += damping * corner[r * width + r]
-        _eliminate(sides, width, corner, rest)
-        first, fine = solve_dense(corner, -rest, 0.0, floor)
-        if not fine:
-            return gradient, False
-        step[:width] = first
+        _eliminate(sides, n, width, corner, room.rest)
+        if not _solve_dense(corner, room.rest, 0.0, floor, room):
+            return False
+        for r in range(width):
+            step[r] = room.x[r]
         for i in range(n):
             for r in range(width):
-                x[i] -= sides[i, r] * first[r]
-    _backward(band, reach, x)
-    step[base:] = x[:n]
-    return step, True
+                x[i] -= sides[i * n_sides + r] * step[r]
+    _backward(band, n, ld, reach, x)
+    for i in range(n):
+        step[base + i] = x[i]
+    return True
 
 
-@jit
-def _eliminate(sides, width, corner, rest):
+@inner
+def _eliminate(sides, n, width, corner, rest):
     """Subtract Y' Y from the corner and Y' y from the rest; sides : Y, W columns, and then y."""
-    count = sides.shape[1]
-    flat = sides.reshape(sides.shape[0] * count)
-    for i in range(sides.shape[0]):
+    count = width + LANES
+    for i in range(n):
         at = i * count
         for r in range(width):
-            rest[r] -= flat[at + r] * flat[at + width]
+            rest[r] -= sides[at + r] * sides[at + width]
         for q in range(width):
-            x = fill(flat, flat[at + q])
+            x = fill(sides, sides[at + q])
             for r in range(0, width, LANES):
                 to = q * width + r
-                store(corner, to, load(corner, to) - x * load(flat, at + r))
+                store(corner, to, load(corner, to) - x * load(sides, at + r))

@@ -3,7 +3,7 @@
 Shapes (D table rows in all, W the rank padded to a multiple of LANES):
     table    : (D * W,)  the cores one below the other, with two guard rows at either end
     weights  : (L, W)    the output matrix C, transposed, zero in the padding
-    additive : (D * L,)  the additive part, or empty
+    additive : (D * L,)  the additive part, or None
     index    : (n * S,)  row of the table each slot points to
     value    : (n * S,)  what that row is multiplied with
 
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polyadic.kernels.jit import jit
+from polyadic.kernels.jit import inner
 from polyadic.kernels.simd import (
     LANES,
     LINE,
@@ -41,14 +41,29 @@ class Layout(NamedTuple):
     constant: np.ndarray  # (N,) whether element 0 is 1 for every row, and implied
     dense: np.ndarray  # (N,) whether every other element is a slot, in order
 
+    def for_kernel(self) -> Layout:
+        """Return what a kernel is handed: where no column is dense, `dense` is None.
 
-@jit
+        The kernel is then compiled without the code for dense columns.
+        """
+        return self if self.dense.any() else self._replace(dense=None)  # type: ignore[arg-type]
+
+
+@inner
+def is_dense(dense, n):
+    """Tell whether column n is dense."""
+    if dense is None:
+        return False
+    return dense[n]
+
+
+@inner
 def block_size(n_columns, width):
     """Return how many rows to take at a time: about 32 kB of factors."""
     return max(1, min(16, 8192 // (n_columns * width)))
 
 
-@jit
+@inner
 def fetch(table, gradient, width, slots, first, index, value, order, begin, end, far):
     """Ask for what the rows order[begin:end] will need, and for the slots of those up to far."""
     n_columns, height = first.shape[0], table.shape[0] // width
@@ -69,7 +84,7 @@ def fetch(table, gradient, width, slots, first, index, value, order, begin, end,
             prefetch(value, s)
 
 
-@jit
+@inner
 def forward(
     table, width, slots, first, constant, dense, index, value, order, begin, end, factors, prefix
 ):
@@ -78,11 +93,10 @@ def forward(
     factors : (rows * N * W,); prefix : (rows * (N + 1) * W,).
     """
     n_columns = first.shape[0]
-    for n in range(n_columns):
-        if dense[n]:
-            dense_factors(
-                table, width, slots, first, constant, n, value, order, begin, end, factors
-            )
+    if dense is not None:
+        dense_factors(
+            table, width, slots, first, constant, dense, value, order, begin, end, factors
+        )
     for p in range(end - begin):
         row = order[begin + p] * slots[-1]
         at, to = p * n_columns * width, p * (n_columns + 1) * width
@@ -91,7 +105,7 @@ def forward(
         for n in range(n_columns):
             base, one = first[n] * width, fill(table, np.float32(constant[n]))
             left, right = row + slots[n], row + slots[n + 1]
-            if dense[n]:
+            if is_dense(dense, n):
                 pass
             elif right - left == 2:
                 a, b = np.intp(index[left]) * width, np.intp(index[left + 1]) * width
@@ -111,9 +125,19 @@ def forward(
             to += width
 
 
-@jit
-def dense_factors(table, width, slots, first, constant, n, value, order, begin, end, factors):
-    """Write the factors of a column whose slots are all of its elements, four rows at a time."""
+@inner
+def dense_factors(table, width, slots, first, constant, dense, value, order, begin, end, factors):
+    """Write the factors of the columns whose slots are all of their elements."""
+    for n in range(first.shape[0]):
+        if dense[n]:
+            _dense_column(
+                table, width, slots, first, constant, n, value, order, begin, end, factors
+            )
+
+
+@inner
+def _dense_column(table, width, slots, first, constant, n, value, order, begin, end, factors):
+    """Write the factors of one dense column, four rows at a time."""
     rows, n_columns, n_own = end - begin, first.shape[0], slots[n + 1] - slots[n]
     base, one = first[n] * width, fill(table, np.float32(constant[n]))
     core = base + constant[n] * width
@@ -171,7 +195,7 @@ def dense_factors(table, width, slots, first, constant, n, value, order, begin, 
             store(factors, (p * n_columns + n) * width + r, m0)
 
 
-@jit
+@inner
 def backward(
     table,
     width,
@@ -211,7 +235,7 @@ def backward(
                 store(factors, at + r, slope)
                 if constant[n]:
                     store(gradient, base + r, load(gradient, base + r) + slope)
-            if dense[n]:
+            if is_dense(dense, n):
                 continue
             for s in range(row + slots[n], row + slots[n + 1]):
                 k = np.intp(index[s])
@@ -223,16 +247,28 @@ def backward(
                 v = fill(table, value[s])
                 for r in range(0, width, LANES):
                     store(gradient, k + r, load(gradient, k + r) + v * load(factors, at + r))
-    for n in range(n_columns):
-        if dense[n]:
-            core = (first[n] + constant[n]) * width
-            _dense_backward(
-                table, width, slots, n, n_columns, core, value, order, begin, end, factors, gradient
-            )
+    if dense is not None:
+        for n in range(n_columns):
+            if dense[n]:
+                core = (first[n] + constant[n]) * width
+                _dense_backward(
+                    table,
+                    width,
+                    slots,
+                    n,
+                    n_columns,
+                    core,
+                    value,
+                    order,
+                    begin,
+                    end,
+                    factors,
+                    gradient,
+                )
     return count
 
 
-@jit
+@inner
 def _dense_backward(
     table, width, slots, n, n_columns, core, value, order, begin, end, slopes, gradient
 ):
@@ -287,7 +323,7 @@ def _dense_backward(
                 store(gradient, at, g + fill(table, value[v3 + s]) * d3)
 
 
-@jit
+@inner
 def read_out(weights, intercept, prefix, n_columns, raw):
     """Write C' p plus the intercept, p the full product : raw (rows, L)."""
     n_outputs = raw.shape[1]
@@ -302,9 +338,11 @@ def read_out(weights, intercept, prefix, n_columns, raw):
             raw[p, k] = intercept[k] + total(out)
 
 
-@jit
+@inner
 def add_additive(additive, slots, first, constant, index, value, order, begin, end, raw):
-    """Add the additive part of the rows to raw : (rows, L)."""
+    """Add the additive part of the rows, where there is one, to raw : (rows, L)."""
+    if additive is None:
+        return
     n_outputs = raw.shape[1]
     for p in range(end - begin):
         row = order[begin + p] * slots[-1]

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyadic.kernels.jit import jit_exact
+from polyadic.kernels.jit import inner_exact, jit_exact
 
 TINY = 1e-37  # just above the subnormal numbers of float32, which are slow and say nothing
 BLOCK = 64  # rows searched at a time: they stay in the nearest cache
 
 
-@jit_exact
-def _find_cells(x, knots, cell):
-    """Write the cell that each x is in, from knot k to knot k + 1; cell : (n,) int32.
+@inner_exact
+def _find_cells(x, knots, begin, end, at, index):
+    """Write the cell that each of x[begin:end] is in, from knot k to knot k + 1, to index[:, at].
 
     A binary search, step by step for all x: steps of one x wait for each other, those of many do
     not. A step is a shift of the comparison: LLVM makes a branch of a product, and random data
@@ -28,30 +28,26 @@ def _find_cells(x, knots, cell):
     while 2 << levels <= last:
         levels += 1
     ahead = max(last - (1 << levels), 0)
-    for i in range(len(x)):  # which of two spans of 2^levels cells, which overlap
-        cell[i] = ahead * (knots[ahead] <= x[i])
+    for i in range(begin, end):  # which of two spans of 2^levels cells, which overlap
+        index[i, at] = ahead * (knots[ahead] <= x[i])
     for level in range(levels - 1, -1, -1):
-        for i in range(len(x)):
-            cell[i] += np.int64(knots[cell[i] + (1 << level)] <= x[i]) << level
+        for i in range(begin, end):
+            index[i, at] += np.int64(knots[index[i, at] + (1 << level)] <= x[i]) << level
 
 
-@jit_exact
-def hats(x, knots, first, missing, index, value):
-    """Write the two hats around x, element first + k for knot k; knots : (K,) ascending.
-
-    A missing number is the element before these, the constant, times `missing`.
-    """
+@inner_exact
+def write_hats(x, knots, first, missing, at, index, value):
+    """Write the two hats around x to the slots `at` and `at` + 1; as `hats`."""
     last = len(knots) - 1
     for begin in range(0, len(x), BLOCK):
-        rows = slice(begin, begin + BLOCK)
-        _find_cells(x[rows], knots, index[rows, 0])
+        _find_cells(x, knots, begin, min(begin + BLOCK, len(x)), at, index)
     for i in range(len(x)):
         xi = x[i]
         if np.isnan(xi):
-            index[i, 0] = index[i, 1] = first - 1
-            value[i, 0], value[i, 1] = missing, 0.0
+            index[i, at] = index[i, at + 1] = first - 1
+            value[i, at], value[i, at + 1] = missing, 0.0
             continue
-        lower = np.int64(index[i, 0])
+        lower = np.int64(index[i, at])
         upper = min(lower + 1, last)
         left, right = knots[lower], knots[upper]
         if np.isinf(right - left):  # knots at both ends of the float range
@@ -62,26 +58,35 @@ def hats(x, knots, first, missing, index, value):
             t = 0.0
         t = 0.0 if t < 0.0 else t  # beyond the ends
         t = 1.0 if t > 1.0 else t
-        index[i, 0] = first + lower
-        index[i, 1] = first + upper
-        value[i, 0] = 1.0 - t
-        value[i, 1] = t
+        index[i, at] = first + lower
+        index[i, at + 1] = first + upper
+        value[i, at] = 1.0 - t
+        value[i, at + 1] = t
 
 
 @jit_exact
-def bsplines(u, knots, degree, index, value):
+def hats(x, knots, first, missing, index, value):
+    """Write the two hats around x, element first + k for knot k; knots : (K,) ascending.
+
+    A missing number is the element before these, the constant, times `missing`.
+    """
+    write_hats(x, knots, first, missing, 0, index, value)
+
+
+@jit_exact
+def bsplines(u, knots, degree, room, index, value):
     """Write the degree + 1 B-splines that are non-zero at u, element 1 + k for spline k.
 
-    knots : the clamped knot vector, each end repeated degree + 1 times and every inner knot once.
+    knots : the clamped knot vector, each end repeated degree + 1 times and every inner knot once;
+    room : (3, degree + 1), to work in.
     """
-    left = np.empty(degree + 1)
-    right = np.empty(degree + 1)
-    basis = np.empty(degree + 1)
+    left, right, basis = room[0], room[1], room[2]
     for i in range(len(u)):
         ui = u[i]
         if np.isnan(ui):
-            index[i, :] = 0
-            value[i, :] = 0.0
+            for j in range(degree + 1):
+                index[i, j] = 0
+                value[i, j] = 0.0
             continue
         span = degree
         size = len(knots) - 2 * degree - 1
@@ -150,7 +155,8 @@ def chebyshev(u, value):
     for i in range(len(u)):
         ui = u[i]
         if np.isnan(ui):
-            value[i, :] = 0.0
+            for k in range(value.shape[1]):
+                value[i, k] = 0.0
             continue
         before, now = 1.0, ui
         for k in range(value.shape[1]):
@@ -164,7 +170,8 @@ def harmonics(u, value):
     for i in range(len(u)):
         ui = u[i]
         if np.isnan(ui):
-            value[i, :] = 0.0
+            for k in range(value.shape[1]):
+                value[i, k] = 0.0
             continue
         cosine, sine = np.cos(np.pi * ui), np.sin(np.pi * ui)
         c, s = cosine, sine

@@ -4,51 +4,48 @@ from __future__ import annotations
 
 import numpy as np
 
-from polyadic.kernels.jit import jit
+from polyadic.kernels.jit import inner, jit
 
 SQUARED, LOGISTIC, SOFTMAX, POISSON, QUANTILE, HUBER = range(6)
-_ONE, _ZERO, _HALF, _TWO = np.float32(1), np.float32(0), np.float32(0.5), np.float32(2)
+_ONE, _ZERO, _TWO = np.float32(1), np.float32(0), np.float32(2)
 _STEEP = np.float32(60)  # beyond this, exp leaves the float32 range soon
 
 
-@jit
-def _logistic(y, raw):
-    """Return log(1 + exp(raw)) - y raw and its slope, without overflow."""
-    small = np.exp(-abs(raw))
-    value = max(raw, _ZERO) + np.log1p(small) - y * raw
-    probability = (_ONE if raw >= _ZERO else small) / (_ONE + small)
-    return value, probability - y
-
-
-@jit
-def _poisson(y, raw):
-    rate = np.exp(min(raw, _STEEP))
-    return rate - y * raw, rate - y
-
-
-@jit
-def _quantile(y, raw, level):
-    """Return the pinball loss, doubled, so that level 1/2 is the absolute error."""
+@inner
+def _one_output(code, shape, y, raw):
+    """Return the loss of one number and its slope; all but softmax."""
     error = raw - y
-    slope = _TWO * (_ONE - level) if error > _ZERO else -_TWO * level
-    return slope * error, (slope if error != _ZERO else _ZERO)
+    value, slope = error * error, _TWO * error
+    if code == LOGISTIC:  # log(1 + exp(raw)) - y raw, without overflow
+        small = np.exp(-abs(raw))
+        value = np.log1p(small) - y * raw
+        slope = small / (_ONE + small) - y
+        if raw >= _ZERO:
+            value += raw
+            slope = _ONE / (_ONE + small) - y
+    elif code == POISSON:
+        rate = np.exp(raw)
+        if raw > _STEEP:
+            rate = np.exp(_STEEP)
+        value, slope = rate - y * raw, rate - y
+    elif code == QUANTILE:  # the pinball loss, doubled: level 1/2 is the absolute error
+        pull = _TWO * (_ONE - shape) if error > _ZERO else -_TWO * shape
+        value = pull * error
+        slope = pull if error != _ZERO else _ZERO
+    elif code == HUBER and abs(error) > shape:
+        value = shape * (_TWO * abs(error) - shape)
+        slope = _TWO * shape if error > _ZERO else -_TWO * shape
+    return value, slope
 
 
-@jit
-def _huber(y, raw, width):
-    error = raw - y
-    if abs(error) <= width:
-        return error * error, _TWO * error
-    return width * (_TWO * abs(error) - width), _TWO * width * np.sign(error)
-
-
-@jit
+@inner
 def _softmax(label, raw, p, slope):
     """Return the cross-entropy of the class `label` and write the slopes of row p."""
     n_outputs = raw.shape[1]
     top = raw[p, 0]
     for k in range(1, n_outputs):
-        top = max(top, raw[p, k])
+        if raw[p, k] > top:
+            top = raw[p, k]
     norm = top - top
     for k in range(n_outputs):
         slope[p, k] = np.exp(raw[p, k] - top)
@@ -59,22 +56,8 @@ def _softmax(label, raw, p, slope):
     return np.log(norm) + top - raw[p, label]
 
 
-@jit
-def _one_output(code, shape, y, raw):
-    if code == SQUARED:
-        error = raw - y
-        return error * error, _TWO * error
-    if code == LOGISTIC:
-        return _logistic(y, raw)
-    if code == POISSON:
-        return _poisson(y, raw)
-    if code == QUANTILE:
-        return _quantile(y, raw, shape)
-    return _huber(y, raw, shape)
-
-
-@jit
-def weighted_losses(code, shape, y, weight, order, begin, raw, slope):
+@inner
+def add_losses(code, shape, y, weight, order, begin, raw, slope):
     """Return the weighted sum of losses and write the weighted slope of every row.
 
     y : (n, L), for softmax (n, 1) with the class; weight : (n,). Row p of raw and of slope, both
@@ -94,3 +77,9 @@ def weighted_losses(code, shape, y, weight, order, begin, raw, slope):
                 out += weight[i] * value
                 slope[p, k] = weight[i] * gradient
     return out
+
+
+@jit
+def weighted_losses(code, shape, y, weight, order, begin, raw, slope):
+    """Do `add_losses` for Python."""
+    return add_losses(code, shape, y, weight, order, begin, raw, slope)

@@ -8,24 +8,44 @@ of at most one and a power of two, so that a thousand columns neither overflow n
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from polyadic.kernels.cp import GUARD
-from polyadic.kernels.jit import jit
+from polyadic.kernels.jit import inner, jit
 from polyadic.kernels.simd import LANES, fill, load, prefetch, store
 
 _ZERO, _TWO = np.float32(0), np.float32(2)
 
 
-@jit
-def add_band_gradient(table, width, band, rows, gradient):
-    """Add 2 K a for the given rows of the table; band : (D, 5) holds K about its diagonal.
+class OrderPenalty(NamedTuple):
+    """The order penalty, and room to work in."""
+
+    alpha: float
+    emphasis: np.ndarray  # (D,) the vector b for every row of the table
+    dims: np.ndarray  # (N,)
+    work: np.ndarray  # (2 N + 2, W * W)
+    exponents: np.ndarray  # (2 N + 1,) powers of two
+
+    @classmethod
+    def make(
+        cls, alpha: float, emphasis: np.ndarray, dims: np.ndarray, width: int, dtype: type
+    ) -> OrderPenalty:
+        """Return the penalty with room for tables of this width."""
+        work: np.ndarray = np.empty((2 * len(dims) + 2, width * width), dtype)
+        exponents = np.empty(2 * len(dims) + 1, np.int64)
+        return cls(alpha, np.asarray(emphasis, dtype), dims, work, exponents)
+
+
+@inner
+def add_band_gradient(table, width, band, rows, count, gradient):
+    """Add 2 K a for the first `count` of the rows; band : (D, 5) holds K about its diagonal.
 
     Where the neighbours have no part in it, as for categories, the diagonal is all there is.
     """
-    for j in range(rows.shape[0]):
+    for j in range(count):
         k = rows[j]
-        if j + 8 < rows.shape[0]:
+        if j + 8 < count:
             prefetch(band, 5 * rows[j + 8])
         w = fill(table, _TWO * band[k, 2])
         if band[k, 1] == _ZERO and band[k, 3] == _ZERO:
@@ -41,25 +61,13 @@ def add_band_gradient(table, width, band, rows, gradient):
             store(gradient, r, g)
 
 
-@jit
-def band_value(table, width, band):
-    """Return the sum of a' K a over the table's columns."""
-    out = 0.0
-    for k in range(GUARD, band.shape[0] - GUARD):
-        for b in range(5):
-            if band[k, b] != _ZERO:
-                other = (k + b - 2) * width
-                for r in range(width):
-                    out += band[k, b] * table[k * width + r] * table[other + r]
-    return out
-
-
-@jit
+@inner
 def _rescale(matrix):
     """Divide by the power of two that brings the largest entry to [1/2, 1); return its exponent."""
     top = 0.0
     for i in range(matrix.shape[0]):
-        top = max(top, abs(matrix[i]))
+        if abs(matrix[i]) > top:
+            top = abs(matrix[i])
     if top == 0.0 or not np.isfinite(top):
         return 0
     exponent = int(np.floor(np.log2(top))) + 1
@@ -69,7 +77,7 @@ def _rescale(matrix):
     return exponent
 
 
-@jit
+@inner
 def _gram(table, width, first, dim, emphasis, out):
     """Write Y' Y with Y = A * b, out : (W * W,)."""
     for i in range(0, width * width, LANES):
@@ -83,24 +91,28 @@ def _gram(table, width, first, dim, emphasis, out):
                 store(out, q * width + r, here + v * load(table, k * width + r))
 
 
-@jit
-def order_penalty(table, weights, n_outputs, first, dims, emphasis, alpha, work, slope, w_slope):
+@inner
+def add_order_gradient(order, table, weights, n_outputs, first, slope, w_slope):
     """Return alpha <B*W, B*W> and add its gradients to `slope` : (D * W,) and `w_slope` : (L * W,).
 
-    emphasis : (D,) is b for every row of the table; work : (2 N + 2, W * W) is room to work in.
+    Where `order` is None there is no such penalty.
     """
+    if order is None:
+        return 0.0
+    alpha, emphasis, dims = order.alpha, order.emphasis, order.dims
     n_columns, width = first.shape[0], weights.shape[0] // n_outputs
-    prefix, gram, rest = work[: n_columns + 1], work[n_columns + 1 : -1], work[-1]
-    grams = np.zeros(n_columns, np.int64)  # exponents of two
-    behind = np.zeros(n_columns + 1, np.int64)
+    prefix, gram = order.work[: n_columns + 1], order.work[n_columns + 1 :]
+    rest = order.work[2 * n_columns + 1]
+    grams, behind = order.exponents[:n_columns], order.exponents[n_columns:]
     for q in range(width):
         for r in range(width):
             entry = table[0] - table[0]
             for k in range(n_outputs):
                 entry += weights[k * width + q] * weights[k * width + r]
             rest[q * width + r] = entry
-    # `prefix` excludes C C', which the suffix product starts with.
-    prefix[0, :] = 1
+            # `prefix` excludes C C', which the suffix product starts with.
+            prefix[0, q * width + r] = 1
+    behind[0] = 0
     for n in range(n_columns):
         _gram(table, width, first[n], dims[n], emphasis, gram[n])
         grams[n] = _rescale(gram[n])
@@ -110,10 +122,9 @@ def order_penalty(table, weights, n_outputs, first, dims, emphasis, alpha, work,
     value = 0.0
     for i in range(width * width):
         value += rest[i] * prefix[n_columns, i]
-    value *= alpha * 2.0 ** behind[n_columns]
-    _add_weight_slope(
-        weights, n_outputs, prefix[n_columns], alpha * 2.0 ** behind[n_columns], w_slope
-    )
+    scale = alpha * 2.0 ** behind[n_columns]
+    value *= scale
+    _add_weight_slope(weights, n_outputs, prefix[n_columns], scale, w_slope)
     ahead = _rescale(rest)
     for n in range(n_columns - 1, -1, -1):
         for i in range(width * width):
@@ -126,6 +137,12 @@ def order_penalty(table, weights, n_outputs, first, dims, emphasis, alpha, work,
 
 
 @jit
+def order_gradient(order, table, weights, n_outputs, first, slope, w_slope):
+    """Do `add_order_gradient` for Python."""
+    return add_order_gradient(order, table, weights, n_outputs, first, slope, w_slope)
+
+
+@inner
 def _add_weight_slope(weights, n_outputs, z, scale, slope):
     width = weights.shape[0] // n_outputs
     for k in range(n_outputs):
@@ -136,7 +153,7 @@ def _add_weight_slope(weights, n_outputs, z, scale, slope):
             slope[k * width + q] += 2.0 * scale * entry
 
 
-@jit
+@inner
 def _add_core_slope(table, width, first, dim, emphasis, z, scale, slope):
     """Add 2 alpha b * (Y z), z the product of all other Gram matrices."""
     for k in range(first, first + dim):

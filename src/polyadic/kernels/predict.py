@@ -5,18 +5,35 @@ Shapes as in `polyadic.kernels.cp`.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from polyadic.kernels.cp import add_additive, block_size, dense_factors, read_out
-from polyadic.kernels.encode import hats
-from polyadic.kernels.jit import jit
+from polyadic.kernels.cp import add_additive, dense_factors, is_dense, read_out
+from polyadic.kernels.encode import write_hats
+from polyadic.kernels.jit import inner, jit
 from polyadic.kernels.simd import LANES, fill, flush_denormals, load, restore_denormals, store
 
-_ONE = np.float32(1)
-_BLOCK = 64  # rows of hats encoded at a time
+_ZERO, _ONE = np.float32(0), np.float32(1)
+HAT_ROWS = 64  # rows of hats encoded at a time
 
 
-@jit
+class Room(NamedTuple):
+    """Where `contract` writes down a block of rows."""
+
+    factors: np.ndarray  # (rows * N * W,) of dense columns
+    products: np.ndarray  # (rows * W,)
+
+
+class HatRoom(NamedTuple):
+    """Where `contract_hats` writes down a block of rows."""
+
+    slot: np.ndarray  # (HAT_ROWS, 2 N) int32, the table row each slot points to
+    value: np.ndarray  # (HAT_ROWS, 2 N) float32
+    products: np.ndarray  # (HAT_ROWS * W,)
+
+
+@inner
 def multiply(
     table, width, slots, first, constant, dense, index, value, order, begin, end, factors, products
 ):
@@ -26,11 +43,10 @@ def multiply(
     dense columns write theirs to `factors`.
     """
     n_columns = first.shape[0]
-    for n in range(n_columns):
-        if dense[n]:
-            dense_factors(
-                table, width, slots, first, constant, n, value, order, begin, end, factors
-            )
+    if dense is not None:
+        dense_factors(
+            table, width, slots, first, constant, dense, value, order, begin, end, factors
+        )
     for p in range(end - begin):
         row, to = order[begin + p] * slots[-1], p * width
         for r in range(to, to + width, LANES):
@@ -38,7 +54,7 @@ def multiply(
         for n in range(n_columns):
             base, one = first[n] * width, fill(table, np.float32(constant[n]))
             left, right = row + slots[n], row + slots[n + 1]
-            if dense[n]:
+            if is_dense(dense, n):
                 at = (p * n_columns + n) * width
                 for r in range(0, width, LANES):
                     store(products, to + r, load(products, to + r) * load(factors, at + r))
@@ -58,13 +74,11 @@ def multiply(
 
 
 @jit
-def contract(table, weights, additive, intercept, layout, index, value, order, out):
+def contract(table, weights, additive, intercept, layout, index, value, order, room, out):
     """Write the raw predictions of the rows in `order`, out : (rows, L) float64."""
     slots, first, constant = layout.slots, layout.first, layout.constant
-    n_columns, width = first.shape[0], weights.shape[0] // out.shape[1]
-    block = block_size(n_columns, width)
-    factors = np.empty(block * n_columns * width, table.dtype)
-    products = np.empty(block * width, table.dtype)
+    width = weights.shape[0] // out.shape[1]
+    block = room.products.shape[0] // width
     normal = flush_denormals()
     for begin in range(0, order.shape[0], block):
         end = min(begin + block, order.shape[0])
@@ -80,33 +94,33 @@ def contract(table, weights, additive, intercept, layout, index, value, order, o
             order,
             begin,
             end,
-            factors,
-            products,
+            room.factors,
+            room.products,
         )
         raw = out[begin:end]
-        read_out(weights, intercept, products, 0, raw)
-        if additive.shape[0] > 0:
-            add_additive(additive, slots, first, constant, index, value, order, begin, end, raw)
+        read_out(weights, intercept, room.products, 0, raw)
+        add_additive(additive, slots, first, constant, index, value, order, begin, end, raw)
     restore_denormals(normal)
 
 
-@jit
+@inner
 def _hat_products(table, width, n_columns, index, value, rows, products):
     """Write the product of each row's factors, two columns at a time to spare the memory.
 
-    The last two slots are a factor of one, the partner of a last odd column.
+    Row 0 of the table is ones: the partner of a last odd column.
     """
     for p in range(rows):
-        row, to = p * 2 * n_columns, p * width
+        to = p * width
         for r in range(to, to + width, LANES):
             store(products, r, fill(table, _ONE))
         for n in range(0, n_columns, 2):
-            s = row + 2 * n
-            t = s + 2 if n + 1 < n_columns else index.shape[0] - 2
-            a, b = np.intp(index[s]) * width, np.intp(index[s + 1]) * width
-            c, d = np.intp(index[t]) * width, np.intp(index[t + 1]) * width
-            va, vb = fill(table, value[s]), fill(table, value[s + 1])
-            vc, vd = fill(table, value[t]), fill(table, value[t + 1])
+            s = 2 * n
+            a, b = np.intp(index[p, s]) * width, np.intp(index[p, s + 1]) * width
+            va, vb = fill(table, value[p, s]), fill(table, value[p, s + 1])
+            c, d, vc, vd = np.intp(0), np.intp(0), fill(table, _ONE), fill(table, _ZERO)
+            if n + 1 < n_columns:
+                c, d = np.intp(index[p, s + 2]) * width, np.intp(index[p, s + 3]) * width
+                vc, vd = fill(table, value[p, s + 2]), fill(table, value[p, s + 3])
             for r in range(0, width, LANES):
                 m = va * load(table, a + r) + vb * load(table, b + r)
                 m = m * (vc * load(table, c + r) + vd * load(table, d + r))
@@ -114,30 +128,34 @@ def _hat_products(table, width, n_columns, index, value, rows, products):
 
 
 @jit
-def contract_hats(table, weights, additive, intercept, layout, knots, ends, x, out):
+def contract_hats(table, weights, additive, intercept, first, knots, ends, x, room, out):
     """Encode and contract rows whose columns are all hats, x : (N, n) float64, a block at a time.
 
     Every element of the table has its column's constant added to it, and row 0 is ones. Column n
-    has the knots ends[n] : ends[n + 1].
+    has the knots ends[n] : ends[n + 1], and the table row first[n] of its element 0.
     """
-    slots, first, constant = layout.slots, layout.first, layout.constant
     (n_columns, n_rows), width = x.shape, weights.shape[0] // out.shape[1]
-    index = np.zeros(_BLOCK * 2 * n_columns + 2, np.int32)
-    value = np.zeros(_BLOCK * 2 * n_columns + 2, np.float32)
-    value[-2] = 1.0
-    indices = index[:-2].reshape(_BLOCK, 2 * n_columns)
-    values = value[:-2].reshape(_BLOCK, 2 * n_columns)
-    products = np.empty(_BLOCK * width, table.dtype)
-    order = np.arange(_BLOCK)
+    index, value = room.slot, room.value
     normal = flush_denormals()
-    for begin in range(0, n_rows, _BLOCK):
-        end = min(begin + _BLOCK, n_rows)
+    for begin in range(0, n_rows, HAT_ROWS):
+        end = min(begin + HAT_ROWS, n_rows)
         for n in range(n_columns):
-            own, two = knots[ends[n] : ends[n + 1]], slice(2 * n, 2 * n + 2)
-            hats(x[n, begin:end], own, first[n] + 1, 1.0, indices[:, two], values[:, two])
-        _hat_products(table, width, n_columns, index, value, end - begin, products)
+            own = knots[ends[n] : ends[n + 1]]
+            write_hats(x[n, begin:end], own, first[n] + 1, 1.0, 2 * n, index, value)
+        _hat_products(table, width, n_columns, index, value, end - begin, room.products)
         raw = out[begin:end]
-        read_out(weights, intercept, products, 0, raw)
-        if additive.shape[0] > 0:
-            add_additive(additive, slots, first, constant, index, value, order, 0, end - begin, raw)
+        read_out(weights, intercept, room.products, 0, raw)
+        _add_hats_additive(additive, index, value, end - begin, raw)
     restore_denormals(normal)
+
+
+@inner
+def _add_hats_additive(additive, index, value, rows, raw):
+    """Add the additive part of encoded rows, where there is one, to raw : (rows, L)."""
+    if additive is None:
+        return
+    n_outputs = raw.shape[1]
+    for p in range(rows):
+        for k in range(n_outputs):
+            for s in range(index.shape[1]):
+                raw[p, k] += value[p, s] * additive[np.intp(index[p, s]) * n_outputs + k]

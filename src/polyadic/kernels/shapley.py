@@ -15,12 +15,35 @@ value of a set S takes R products, whatever B.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from polyadic.kernels.jit import jit
+from polyadic.kernels.jit import inner, jit
 
 
-@jit
+class Room(NamedTuple):
+    """Where a thread writes down what it needs for one row."""
+
+    g: np.ndarray  # (N, R)
+    delta: np.ndarray  # (N, R)
+    line: np.ndarray  # (N, R)
+    beside: np.ndarray  # (N + 1, R)
+    left: np.ndarray  # (R,)
+    run: np.ndarray  # (R,)
+    product: np.ndarray  # (2^N,) where all sets of columns are gone through
+    worth: np.ndarray  # (2^N,)
+
+    @classmethod
+    def make(cls, n_columns: int, rank: int, n_sets: int = 0) -> Room:
+        """Return room for these shapes."""
+        g, delta, line = np.empty((3, n_columns, rank))
+        left, run = np.empty((2, rank))
+        product, worth = np.empty((2, n_sets))
+        return cls(g, delta, line, np.empty((n_columns + 1, rank)), left, run, product, worth)
+
+
+@inner
 def parts(table, first, slots, index, value, row, out):
     """Write g : (N, R) of one row; table : (D, R) has the constant of column n at first[n]."""
     n_columns, rank = out.shape
@@ -42,19 +65,24 @@ def all_parts(table, first, slots, index, value, out):
         parts(table, first, slots, index, value, row, out[row])
 
 
+@inner
+def _clear(out):
+    for n in range(out.shape[0]):
+        for k in range(out.shape[1]):
+            out[n, k] = 0.0
+
+
 @jit
-def values(table, first, slots, index, value, backgrounds, nodes, node_weights, weights, out):
+def values(table, first, slots, index, value, backgrounds, nodes, node_weights, weights, room, out):
     """Write the Shapley values of all rows, out : (n, N, L), the mean over the backgrounds.
 
     backgrounds : (B, N, R); weights : (R, L).
     """
     n_backgrounds, n_columns, rank = backgrounds.shape
-    g, delta = np.empty((n_columns, rank)), np.empty((n_columns, rank))
-    left, kept = np.empty((n_columns, rank)), np.empty((n_columns, rank))
-    run = np.empty(rank)
+    g, delta, kept = room.g, room.delta, room.line
     for row in range(index.shape[0]):
         parts(table, first, slots, index, value, row, g)
-        out[row] = 0.0
+        _clear(out[row])
         for b in range(n_backgrounds):
             mu = backgrounds[b]
             for n in range(n_columns):
@@ -62,7 +90,7 @@ def values(table, first, slots, index, value, backgrounds, nodes, node_weights, 
                     delta[n, r] = g[n, r] - mu[n, r]
                     kept[n, r] = 0.0
             for k in range(nodes.shape[0]):
-                leave_one_out(mu, delta, nodes[k], node_weights[k], left, run, kept)
+                leave_one_out(mu, delta, nodes[k], node_weights[k], room.beside, room.run, kept)
             for n in range(n_columns):
                 for output in range(weights.shape[1]):
                     total = 0.0
@@ -71,7 +99,7 @@ def values(table, first, slots, index, value, backgrounds, nodes, node_weights, 
                     out[row, n, output] += total / n_backgrounds
 
 
-@jit
+@inner
 def leave_one_out(mu, delta, t, weight, left, run, kept):
     """Add weight times prod_{j != n} (mu_j + t delta_j) to kept : (N, R)."""
     n_columns, rank = mu.shape
@@ -90,18 +118,17 @@ def leave_one_out(mu, delta, t, weight, left, run, kept):
 
 
 @jit
-def pairs(table, first, slots, index, value, backgrounds, nodes, node_weights, weights, out):
+def pairs(table, first, slots, index, value, backgrounds, nodes, node_weights, weights, room, out):
     """Write the Shapley interaction index of every pair, out : (n, N, N, L), above the diagonal.
 
     It is sum_r C_r delta_ir delta_jr integral_0^1 prod_{k != i, j} (mu_kr + t delta_kr) dt.
     """
     n_backgrounds, n_columns, rank = backgrounds.shape
-    g, delta = np.empty((n_columns, rank)), np.empty((n_columns, rank))
-    line, right = np.empty((n_columns, rank)), np.empty((n_columns + 1, rank))
-    left, run = np.empty(rank), np.empty(rank)
+    g, delta, line, right = room.g, room.delta, room.line, room.beside
     for row in range(index.shape[0]):
         parts(table, first, slots, index, value, row, g)
-        out[row] = 0.0
+        for n in range(n_columns):
+            _clear(out[row, n])
         for b in range(n_backgrounds):
             mu = backgrounds[b]
             for n in range(n_columns):
@@ -116,16 +143,15 @@ def pairs(table, first, slots, index, value, backgrounds, nodes, node_weights, w
                         line[n, r] = mu[n, r] + nodes[k] * delta[n, r]
                         right[n, r] = right[n + 1, r] * line[n, r]
                 for output in range(weights.shape[1]):
-                    own = out[row, :, :, output]
-                    add_pairs(line, delta, right, weights[:, output], left, run, own)
+                    add_pairs(line, delta, right, weights, output, room.left, room.run, out[row])
 
 
-@jit
-def add_pairs(line, delta, right, weights, left, run, out):
-    """Add the products that leave out two columns, times what those change, to out : (N, N)."""
+@inner
+def add_pairs(line, delta, right, weights, output, left, run, out):
+    """Add the products that leave out two columns, times what those change, to out : (N, N, L)."""
     n_columns, rank = line.shape
     for r in range(rank):
-        left[r] = weights[r]
+        left[r] = weights[r, output]
     for i in range(n_columns):
         for r in range(rank):
             run[r] = left[r] * delta[i, r]
@@ -134,20 +160,20 @@ def add_pairs(line, delta, right, weights, left, run, out):
             for r in range(rank):
                 total += run[r] * delta[j, r] * right[j + 1, r]
                 run[r] *= line[j, r]
-            out[i, j] += total
+            out[i, j, output] += total
         for r in range(rank):
             left[r] *= line[i, r]
 
 
 @jit
-def complements(backgrounds, out):
+def complements(backgrounds, product, out):
     """Write the mean over backgrounds of prod_{n not in S} mu_nr, out : (R, 2^N).
 
-    Bit n of the number of a set S tells whether column n is in it.
+    Bit n of the number of a set S tells whether column n is in it. product : (2^N,) is room for
+    the products by the columns that are out.
     """
     n_backgrounds, (rank, n_sets) = len(backgrounds), out.shape
-    product = np.empty(n_sets)  # by the columns that are out
-    out[:] = 0.0
+    _clear(out)
     for b in range(n_backgrounds):
         for r in range(rank):
             multiply_sets(backgrounds[b], r, 1.0 / n_backgrounds, product)
@@ -155,7 +181,7 @@ def complements(backgrounds, out):
                 out[r, n_sets - 1 - s] += product[s]
 
 
-@jit
+@inner
 def multiply_sets(g, r, start, product):
     """Write start prod_{n in S} g_nr for every set S, product : (2^N,)."""
     product[0], size = start, 1
@@ -167,19 +193,19 @@ def multiply_sets(g, r, start, product):
 
 
 @jit
-def values_by_sets(table, first, slots, index, value, rest, shares, out):
+def values_by_sets(table, first, slots, index, value, rest, shares, room, out):
     """Write the Shapley values of all rows, out : (n, N, L), from the values of all sets.
 
     rest : (L, R, 2^N), what `complements` writes times the output weights; shares : (2^N,), the
     weight of each set that a column joins.
     """
     n_outputs, rank, n_sets = rest.shape
-    n_columns = out.shape[1]
-    g, product, worth = np.empty((n_columns, rank)), np.empty(n_sets), np.empty(n_sets)
+    n_columns, g, product, worth = out.shape[1], room.g, room.product, room.worth
     for row in range(index.shape[0]):
         parts(table, first, slots, index, value, row, g)
         for output in range(n_outputs):
-            worth[:] = 0.0
+            for s in range(n_sets):
+                worth[s] = 0.0
             for r in range(rank):
                 multiply_sets(g, r, 1.0, product)
                 for s in range(n_sets):

@@ -18,7 +18,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from polyadic.kernels.jit import jit_shared
+from polyadic.kernels.jit import inner
+from polyadic.kernels.vectors import data_of
 
 _APART = 16  # numbers between two of the board: two cache lines
 _PATIENCE = 512  # looks before the processor is offered to other threads
@@ -31,7 +32,7 @@ def new_board(n_parts: int) -> np.ndarray:
 
 
 def _entry(context, builder, kind, board, at):
-    return builder.gep(context.make_array(kind)(context, builder, board).data, [at])
+    return builder.gep(data_of(context, builder, kind, board), [at])
 
 
 @intrinsic
@@ -96,19 +97,19 @@ def _give_way(_):
     return types.void(), code
 
 
-@jit_shared
+@inner
 def claim(board, part, turn):
     """Tell whether the caller is to do this part in this turn."""
     return _raise_by_one(board, 2 * part * _APART, turn)
 
 
-@jit_shared
+@inner
 def finish(board, part, turn):
     """Say that a part is done."""
     _write(board, (2 * part + 1) * _APART, turn + 1)
 
 
-@jit_shared
+@inner
 def wait(board, turn):
     """Return when every part is done in this turn."""
     for at in range(_APART, board.shape[0], 2 * _APART):

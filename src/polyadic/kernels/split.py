@@ -14,20 +14,16 @@ from typing import NamedTuple
 import numpy as np
 
 from polyadic.kernels.adam import (
-    Clock,
-    Moments,
-    Parameters,
-    Penalty,
-    Rows,
     add_band_scalars,
     additive_backward,
     move_rows,
     move_weights,
     read_back,
+    scale_slopes,
 )
 from polyadic.kernels.cp import Layout, add_additive, backward, fetch, forward, read_out
-from polyadic.kernels.jit import jit_shared
-from polyadic.kernels.losses import weighted_losses
+from polyadic.kernels.jit import inner, jit
+from polyadic.kernels.losses import add_losses
 from polyadic.kernels.penalties import add_band_gradient
 from polyadic.kernels.sharing import claim, finish, wait
 from polyadic.kernels.simd import LANES, flush_denormals, load, restore_denormals, store
@@ -51,20 +47,9 @@ class Part(NamedTuple):
     weights: np.ndarray  # (L * W,) what its share adds to the gradient of the output weights
 
 
-class Job(NamedTuple):
-    """All that `train_epoch` is given, and what belongs to no part for a block of rows."""
+class Shared(NamedTuple):
+    """What belongs to no part, for a block of rows."""
 
-    parameters: Parameters
-    moments: tuple[Moments, Moments, Moments]
-    clock: Clock
-    gradients: Parameters
-    layout: Layout
-    rows: Rows
-    intercept: np.ndarray
-    code: int
-    shape: float
-    penalty: Penalty
-    mask: np.ndarray
     mark: np.ndarray  # (D,) whether the batch has met a table row
     product: np.ndarray  # (rows * W,) of all factors
     behind: np.ndarray  # (rows * W,) the slope of the loss by that product
@@ -72,15 +57,15 @@ class Job(NamedTuple):
     slope: np.ndarray  # (rows, L)
 
 
-@jit_shared
-def split_epoch(me, board, job, parts, order, batch, rates, keep, step):
+@jit
+def split_epoch(me, board, job, shared, parts, order, batch, rates, keep, step):
     """Take part in an epoch as thread `me`: as `train_epoch`, but without the order penalty.
 
     step : the steps before this epoch. A thread may come late, when the clock has moved on: nothing
     that the job changes may be read outside of a claimed part.
     """
     normal = flush_denormals()
-    block, turn = job.raw.shape[0], 0
+    block, turn = shared.raw.shape[0], 0
     for j in range(rates.shape[0]):
         start, stop = j * batch, min((j + 1) * batch, order.shape[0])
         for begin in range(start, stop, block):
@@ -93,18 +78,18 @@ def split_epoch(me, board, job, parts, order, batch, rates, keep, step):
                     if kind == _FORTH:
                         _multiply(job, parts[p], order, begin, end)
                     elif kind == _LOSS:
-                        _judge(job, parts, p, order, begin, end, stop - start)
+                        _judge(job, shared, parts, p, order, begin, end, stop - start)
                     else:
-                        _go_back(job, parts, p, order, begin, end)
+                        _go_back(job, shared, parts, p, order, begin, end)
                         if end == stop:
-                            _move(job, parts, p, step + j + 1, rates[j], keep)
+                            _move(job, shared, parts, p, step + j + 1, rates[j], keep)
                     finish(board, p, turn)
                 wait(board, turn)
                 turn += 1
     restore_denormals(normal)
 
 
-@jit_shared
+@inner
 def _multiply(job, part, order, begin, end):
     """Write the factors of the part's columns and their prefix products for the rows."""
     table, width = job.parameters.table, part.weights.shape[0] // job.intercept.shape[0]
@@ -140,43 +125,39 @@ def _multiply(job, part, order, begin, end):
     )
 
 
-@jit_shared
-def _judge(job, parts, p, order, begin, end, size):
+@inner
+def _judge(job, shared, parts, p, order, begin, end, size):
     """Write losses and slopes of the part's share of the rows, and their pull on the weights."""
     layout, rows, weights = job.layout, job.rows, job.parameters.weights
     width = weights.shape[0] // job.intercept.shape[0]
     low, high = (end - begin) * p // PARTS, (end - begin) * (p + 1) // PARTS
-    product, behind = job.product[low * width :], job.behind[low * width :]
-    raw, slope = job.raw[low:high], job.slope[low:high]
+    product, behind = shared.product[low * width :], shared.behind[low * width :]
+    raw, slope = shared.raw[low:high], shared.slope[low:high]
     for r in range((high - low) * width):
         product[r] = _ONE
     for q in range(PARTS):
         _times(product, parts[q], low, high, width, product)
     read_out(weights, job.intercept, product, 0, raw)
-    if job.parameters.additive.shape[0] > 0:
-        add_additive(
-            job.parameters.additive,
-            layout.slots,
-            layout.first,
-            layout.constant,
-            rows.slot,
-            rows.value,
-            order,
-            begin + low,
-            begin + high,
-            raw,
-        )
-    parts[p].loss[0] += weighted_losses(
+    add_additive(
+        job.parameters.additive,
+        layout.slots,
+        layout.first,
+        layout.constant,
+        rows.slot,
+        rows.value,
+        order,
+        begin + low,
+        begin + high,
+        raw,
+    )
+    parts[p].loss[0] += add_losses(
         job.code, job.shape, rows.y, rows.weight, order, begin + low, raw, slope
     )
-    share = _ONE / np.float32(size)
-    for i in range(high - low):
-        for k in range(slope.shape[1]):
-            slope[i, k] *= share
+    scale_slopes(slope, _ONE / np.float32(size))
     read_back(weights, slope, product, 0, behind, parts[p].weights)
 
 
-@jit_shared
+@inner
 def _times(source, part, low, high, width, out):
     """Multiply with the product of a part's factors, for the rows low:high of the block."""
     n_columns = part.layout.first.shape[0]
@@ -186,28 +167,27 @@ def _times(source, part, low, high, width, out):
             store(out, i * width + r, load(source, i * width + r) * load(part.prefix, last + r))
 
 
-@jit_shared
-def _go_back(job, parts, p, order, begin, end):
+@inner
+def _go_back(job, shared, parts, p, order, begin, end):
     """Add the gradients of the part's columns, and list the table rows that are met."""
     part, rows, width = parts[p], job.rows, parts[p].weights.shape[0] // job.intercept.shape[0]
     own = part.layout
-    source = job.behind
+    source = shared.behind
     for q in range(PARTS):
         if q != p:
             _times(source, parts[q], 0, end - begin, width, part.suffix)
             source = part.suffix
-    if job.parameters.additive.shape[0] > 0:
-        additive_backward(
-            own.slots,
-            own.first,
-            own.constant,
-            rows.slot,
-            rows.value,
-            order,
-            begin,
-            job.slope[: end - begin],
-            job.gradients.additive,
-        )
+    additive_backward(
+        own.slots,
+        own.first,
+        own.constant,
+        rows.slot,
+        rows.value,
+        order,
+        begin,
+        shared.slope[: end - begin],
+        job.gradients.additive,
+    )
     part.n_met[0] = backward(
         job.parameters.table,
         width,
@@ -225,25 +205,22 @@ def _go_back(job, parts, p, order, begin, end):
         part.suffix,
         job.gradients.table,
         part.touched,
-        job.mark,
+        shared.mark,
         part.n_met[0],
     )
 
 
-@jit_shared
-def _move(job, parts, p, step, rate, keep):
+@inner
+def _move(job, shared, parts, p, step, rate, keep):
     """Update the rows of the part's columns, and in the first part the output weights."""
     parameters, gradients, part = job.parameters, job.gradients, parts[p]
-    n_outputs, band = job.intercept.shape[0], job.penalty.band
-    met = part.touched[: part.n_met[0]]
-    add_band_gradient(
-        parameters.table, part.weights.shape[0] // n_outputs, band, met, gradients.table
-    )
-    if parameters.additive.shape[0] > 0:
-        add_band_scalars(parameters.additive, n_outputs, band, met, gradients.additive)
-    move_rows(parameters, job.moments, job.clock, gradients, met, step, rate, keep, n_outputs)
-    for k in range(part.n_always, part.n_met[0]):
-        job.mark[part.touched[k]] = 0
+    n_outputs, band, count = job.intercept.shape[0], job.band, part.n_met[0]
+    width = part.weights.shape[0] // n_outputs
+    add_band_gradient(parameters.table, width, band, part.touched, count, gradients.table)
+    add_band_scalars(parameters.additive, n_outputs, band, part.touched, count, gradients.additive)
+    move_rows(job, part.touched, count, step, rate, keep)
+    for k in range(part.n_always, count):
+        shared.mark[part.touched[k]] = 0
     part.n_met[0] = part.n_always
     if p == 0:
         for q in range(PARTS):
@@ -251,5 +228,5 @@ def _move(job, parts, p, step, rate, keep):
             for r in range(extra.shape[0]):
                 gradients.weights[r] += extra[r]
                 extra[r] = _ZERO
-        move_weights(parameters, job.moments, job.clock, gradients, rate, keep, job.mask)
+        move_weights(job, rate, keep)
         job.clock.step[0] = step

@@ -6,14 +6,16 @@ the values before i from the value i and those after it.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from polyadic.kernels.jit import jit_exact
+from polyadic.kernels.jit import inner_exact, jit_exact
 
 FLAT = 1e-12  # a gain below this, per weight and for a target in -1..1, is rounding
 
 
-@jit_exact
+@inner_exact
 def _best_split(weight, total, begin, end, least):
     """Return the gain in squares and the place of the best split between begin and end.
 
@@ -32,27 +34,43 @@ def _best_split(weight, total, begin, end, least):
     return best, place
 
 
+class Leaves(NamedTuple):
+    """The leaves of a tree of at most n_splits splits, (n_splits + 1,) each."""
+
+    begin: np.ndarray
+    end: np.ndarray
+    gain: np.ndarray
+    place: np.ndarray  # of its best split, -1 where there is none
+
+
 @jit_exact
-def best_splits(weight, total, n_splits, least):
+def _grow(weight, total, least, leaves, found):
+    """Write the splits to `found`, the one that explains most first; return how many there are."""
+    begin, end, gain, place = leaves
+    begin[0], end[0] = 0, len(weight) - 1
+    gain[0], place[0] = _best_split(weight, total, begin[0], end[0], least)
+    for k in range(len(found)):
+        leaf = -1
+        for i in range(k + 1):
+            if place[i] >= 0 and (leaf < 0 or gain[i] > gain[leaf]):
+                leaf = i
+        if leaf < 0:
+            return k
+        found[k] = place[leaf]
+        begin[k + 1], end[k + 1] = place[leaf], end[leaf]
+        end[leaf] = place[leaf]
+        gain[leaf], place[leaf] = _best_split(weight, total, begin[leaf], end[leaf], least)
+        gain[k + 1], place[k + 1] = _best_split(weight, total, begin[k + 1], end[k + 1], least)
+    return len(found)
+
+
+def best_splits(weight: np.ndarray, total: np.ndarray, n_splits: int, least: float) -> np.ndarray:
     """Return at most n_splits splits, the one that explains most first, as a tree finds them.
 
     total : the weighted sum of a target in -1..1. The leaf with most to gain is split next, so
     that the work is a few passes over the column, whatever the number of splits.
     """
-    weight = np.concatenate((np.zeros(1), np.cumsum(weight)))
-    total = np.concatenate((np.zeros(1), np.cumsum(total)))
-    begin, end = np.zeros(n_splits + 1, np.int64), np.zeros(n_splits + 1, np.int64)
-    gain, place = np.zeros(n_splits + 1), np.full(n_splits + 1, -1)
-    end[0] = len(weight) - 1
-    gain[0], place[0] = _best_split(weight, total, begin[0], end[0], least)
-    found = np.empty(n_splits, np.int64)
-    for k in range(n_splits):
-        leaf = np.argmax(np.where(place[: k + 1] < 0, -1.0, gain[: k + 1]))
-        if place[leaf] < 0:
-            return found[:k]
-        found[k] = place[leaf]
-        begin[k + 1], end[k + 1] = place[leaf], end[leaf]
-        end[leaf] = place[leaf]
-        for half in (leaf, k + 1):
-            gain[half], place[half] = _best_split(weight, total, begin[half], end[half], least)
-    return found
+    found, places = np.empty(n_splits, np.int64), np.empty((3, n_splits + 1), np.int64)
+    leaves = Leaves(places[0], places[1], np.empty(n_splits + 1), places[2])
+    cumulated = [np.concatenate(([0.0], np.cumsum(a, dtype=np.float64))) for a in (weight, total)]
+    return found[: _grow(*cumulated, least, leaves, found)]

@@ -9,7 +9,6 @@ import numpy as np
 from polyadic.formats.cp import CPCores, run
 from polyadic.kernels import adam as kernel
 from polyadic.kernels.cp import GUARD
-from polyadic.kernels.split import Job
 from polyadic.local import LocalFeatures, always_touched, stack_height
 from polyadic.solvers.base import Problem, Report, Solution
 from polyadic.solvers.course import Course, Schedule, stack
@@ -21,7 +20,7 @@ class AdamState:
     """Parameters, moments and clock of a run, kept between calls of `partial_fit`."""
 
     parameters: kernel.Parameters
-    moments: tuple[kernel.Moments, kernel.Moments, kernel.Moments]
+    moments: tuple[kernel.Moments, kernel.Moments, kernel.Moments | None]
     clock: kernel.Clock
     gradients: kernel.Parameters
 
@@ -30,26 +29,14 @@ class AdamState:
         """Begin with these cores and no memory."""
         parameters = cores.pack(dtype)
         height = stack_height(cores.dims)
-        zeros = [np.zeros_like(p) for p in parameters]
-        moments = tuple(
-            kernel.Moments(np.zeros_like(p), np.zeros_like(p), p.copy()) for p in parameters
-        )
+        moments = tuple(None if p is None else kernel.Moments.start(p) for p in parameters)
         clock = kernel.Clock(
             np.ones(height, np.float32),
             np.ones(height, np.float32),
             np.zeros(height, np.int64),
             np.zeros(1, np.int64),
         )
-        return cls(parameters, moments, clock, kernel.Parameters(*zeros))  # type: ignore[arg-type]
-
-    def averaged(
-        self, keep: float, n_outputs: int, out: kernel.Parameters | None = None
-    ) -> kernel.Parameters:
-        """Return the running averages of the parameters, written to `out` where given."""
-        if out is None:
-            out = kernel.Parameters(*(np.zeros_like(p) for p in self.parameters))
-        kernel.settle(self.parameters, self.moments, self.clock, np.float32(keep), n_outputs, out)
-        return out
+        return cls(parameters, moments, clock, parameters.zeros())  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -92,39 +79,43 @@ class FusedCourse(Course):
     ):
         super().__init__(solver, problem, cores)
         self.state = AdamState.start(cores) if state is None else state
-        self.rows = _flat_rows(problem)
         width = len(self.state.parameters.weights) // problem.n_outputs
         mask = np.zeros((problem.n_outputs, width), np.float32)
         mask[:, : cores.rank] = 1.0 if free is None else free.T
-        self.mask = mask.ravel()
-        self._lay_out_penalties()
+        self.job = self._job(mask.ravel(), self._lay_out_penalties())
         self.split: SplitEpochs | None = None
-        self.job: Job | None = None
         threads, layout = solver.n_threads, problem.local.layout
         if threads is not None and problem.order is None and pays(layout, self.batch):
-            self._split_columns(threads)
+            self.split = SplitEpochs(self.job, self.always, self.batch, threads)
+        else:
+            args = (len(layout.first), problem.n_outputs, self.always)
+            self.room = kernel.Room.make(self.state.parameters, *args)
 
-    def _split_columns(self, n_threads: int) -> None:
-        """Part the columns, for threads to share."""
+    def _job(self, mask: np.ndarray, emphasis: np.ndarray | None) -> kernel.Job:
+        """Return what an epoch is about."""
         problem, state = self.problem, self.state
-        layout, n_outputs = problem.local.layout, problem.n_outputs
-        self.split = SplitEpochs(
-            state.parameters, layout, n_outputs, self.always, self.batch, n_threads
-        )
-        self.job = self.split.job(
-            state.parameters,
-            state.moments,
-            state.clock,
-            state.gradients,
-            self.rows,
-            problem.intercept,
-            (problem.loss.code, problem.loss.shape),
-            self.penalty,
-            self.mask,
+        order = None
+        if problem.order is not None and emphasis is not None:
+            width = len(mask) // problem.n_outputs
+            alpha, dims = float(problem.order.alpha), problem.local.dims
+            order = kernel.OrderPenalty.make(alpha, emphasis, dims, width, np.float32)
+        return kernel.Job(
+            parameters=state.parameters,
+            moments=state.moments,
+            clock=state.clock,
+            gradients=state.gradients,
+            layout=problem.local.layout.for_kernel(),
+            rows=_flat_rows(problem),
+            intercept=problem.intercept.astype(np.float32),
+            code=problem.loss.code,
+            shape=np.float32(problem.loss.shape),  # type: ignore[arg-type]
+            band=np.empty_like(self.fixed_band),
+            order=order,
+            mask=mask,
         )
 
-    def _lay_out_penalties(self) -> None:
-        """Stack the bands, each row over the chance that a batch meets it.
+    def _lay_out_penalties(self) -> np.ndarray | None:
+        """Stack the bands, each row over the chance that a batch meets it; return the emphasis.
 
         A row is only moved when a batch touches it. Dividing its penalty by the chance of that
         keeps the expected gradient, and so the optimum, the same.
@@ -136,47 +127,28 @@ class FusedCourse(Course):
             share = local.counts() / len(local)
             chance = 1.0 - (1.0 - np.minimum(share, 1.0)) ** self.batch
             chance = np.maximum(chance, 1.0 / max(2, self.n_batches))
-            emphasis, alpha = np.zeros(height, np.float32), 0.0
+            emphasis = None
         else:
             # The order penalty moves every row at every step.
             self.always = np.arange(GUARD, height - GUARD, dtype=np.intp)
             chance = np.ones(height)
-            emphasis, alpha = stack(order.emphasis).astype(np.float32), float(order.alpha)
+            emphasis = stack(order.emphasis)
         chance[self.always] = 1.0
         chance = chance[:, None]
         self.fixed_band = (stack(self.problem.fixed.bands) / chance).astype(np.float32)
         self.scaled_band = (stack(self.problem.scaled.bands) / chance).astype(np.float32)
-        self.penalty = kernel.Penalty(self.fixed_band.copy(), alpha, emphasis, local.dims)
+        return emphasis
 
     def train(self, rates: np.ndarray, rng: np.random.Generator) -> float:
         """Run one compiled epoch."""
-        problem, state = self.problem, self.state
         weight = (self.noise * self.row_weights()).astype(np.float32)
-        band = np.multiply(self.scaled_band, weight[:, None], out=self.penalty.band)
+        band = np.multiply(self.scaled_band, weight[:, None], out=self.job.band)
         band += self.fixed_band
-        if self.split is not None and self.job is not None:
-            order = rng.permutation(len(problem.local))
-            return self.split.run(self.job, order, self.batch, rates, self.plan.average)
-        return float(
-            kernel.train_epoch(
-                state.parameters,
-                state.moments,
-                state.clock,
-                state.gradients,
-                problem.local.layout,
-                self.rows,
-                rng.permutation(len(problem.local)),
-                self.batch,
-                rates,
-                np.float32(self.plan.average),
-                problem.intercept.astype(np.float32),
-                problem.loss.code,
-                np.float32(problem.loss.shape),
-                self.penalty,
-                self.mask,
-                self.always,
-            )
-        )
+        order, keep = rng.permutation(len(self.problem.local)), np.float32(self.plan.average)
+        if self.split is not None:
+            return self.split.run(order, self.batch, rates, keep)
+        args = (self.room, len(self.always), order, self.batch, rates, keep)
+        return float(kernel.train_epoch(self.job, *args))
 
     def squares(self, parameters: kernel.Parameters) -> np.ndarray:
         """Return the mean square over the terms of each table row."""
@@ -185,8 +157,10 @@ class FusedCourse(Course):
             return np.einsum("dr,dr->d", table, table, dtype=np.float64) / self.cores.rank
 
     def averaged(self, out: kernel.Parameters | None) -> kernel.Parameters:
-        """Return the running averages."""
-        return self.state.averaged(self.plan.average, self.problem.n_outputs, out)
+        """Return the running averages, written to `out` where given."""
+        out = self.state.parameters.zeros() if out is None else out
+        kernel.settle(self.job, np.float32(self.plan.average), out)
+        return out
 
     def predict(self, parameters: kernel.Parameters, local: LocalFeatures) -> np.ndarray:
         """Contract packed parameters."""

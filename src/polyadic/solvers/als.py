@@ -285,9 +285,8 @@ class AlsCourse(Course):
         """Return A' M A of column n, (W, W)."""
         assert self.norm is not None
         a, width = self.tables[n], self.width
-        right, out = band_product(self.norm.metric[n], a.reshape(-1, width)), np.zeros(width**2)
-        kernel.add_products(a, right.ravel(), len(right), width, out)
-        kernel.mirror(out, width)
+        right, out = band_product(self.norm.metric[n], a.reshape(-1, width)), np.empty(width**2)
+        kernel.gram(a, right.ravel(), len(right), width, out)
         return out.reshape(width, width)
 
     def gram_product(self, columns: Iterable[int], start: np.ndarray) -> np.ndarray:
@@ -325,13 +324,15 @@ class AlsCourse(Course):
         if self.norm is not None:
             z = self.strength * self.gram_product(self.order, np.ones_like(z))
         step, c = np.zeros_like(self.free), self.weights.reshape(-1, width)
+        room, dense_room = kernel.Room.make(width, 0), banded.DenseRoom.make(width)
         for k, free in enumerate(self.free):
             moments, gradient = np.zeros(width * width), np.zeros(width)
-            kernel.weight_moments(product, width, model, k, moments, gradient)
+            kernel.weight_moments(product, width, model, k, room, moments, gradient)
             matrix = (moments.reshape(width, width) + 2.0 * z) * np.outer(free, free)
             gradient = (gradient + 2.0 * (z @ c[k])) * free
             floor = FLOOR * matrix.max() + _TINY
-            step[k], solved = banded.solve_dense(matrix.ravel(), gradient, self.damping, floor)
+            args = (self.damping, floor, dense_room, step[k])
+            solved = banded.solve_dense(matrix.ravel(), gradient, *args)
             if not (solved and np.all(np.isfinite(step[k]))):
                 step[k] = 0.0
         moved = np.zeros_like(self.raw)

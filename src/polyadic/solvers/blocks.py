@@ -109,15 +109,14 @@ def solve_block(block: Block, model: kernel.Quadratic, damping: float) -> tuple[
     n = len(block.core) - (width if slots.constant else 0)
     near = slots.value.shape[1] * width - 1
     reach = max(near, _far(block.penalty) * width, (_far(block.metric) + 1) * width - 1)
-    system = banded.System(
-        np.zeros((n, padded(reach + LANES))),
-        np.zeros((n, width + LANES)),
-        np.zeros(width * width),
-        np.zeros(len(block.core)),
-    )
-    kernel.normal_equations(block.product, width, block.weights, slots, model, system)
-    args = (block.core, width, slots.constant, block.penalty, block.metric, block.gram)
-    banded.add_penalties(*args, system)
-    largest = max(system.band[:, 0].max(initial=0.0), system.corner.max())
+    system = banded.System.zeros(n, width, reach, len(block.core))
+    room = kernel.Room.make(width, slots.value.shape[1])
+    kernel.normal_equations(block.product, width, block.weights, slots, model, room, system)
+    penalties = (block.penalty, block.metric, block.gram)
+    banded.add_penalties(block.core, width, slots.constant, *penalties, system)
+    largest = max(system.band[:: system.ld].max(initial=0.0), system.corner.max())
     floor = FLOOR * largest + np.finfo(float).tiny
-    return banded.solve(system, width, reach, slots.constant, damping, floor)
+    step, x = np.zeros(len(block.core)), np.empty(n + reach + LANES)
+    dense_room = banded.DenseRoom.make(width)
+    args = (width, reach, slots.constant, damping, floor, dense_room)
+    return step, banded.solve(system, *args, x, step)

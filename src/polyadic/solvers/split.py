@@ -9,6 +9,7 @@ import numpy as np
 
 from polyadic.kernels import adam, split
 from polyadic.kernels.cp import Layout
+from polyadic.kernels.jit import VECTORS
 from polyadic.kernels.sharing import new_board
 from polyadic.kernels.simd import aligned
 
@@ -18,7 +19,13 @@ _ROOM = 65536  # factors that a part keeps at a time: they stay in the cache
 
 
 def pays(layout: Layout, batch: int) -> bool:
-    """Tell whether to part the columns: by the problem alone, since last bits depend on it."""
+    """Tell whether to part the columns: by the problem alone, since last bits depend on it.
+
+    Never where vectors are off: threads that share an epoch need instructions that plain Numba does
+    not have.
+    """
+    if not VECTORS:
+        return False
     n_slots = int(layout.slots[-1])
     return len(layout.first) > 1 and n_slots >= MANY_SLOTS and n_slots * batch >= MUCH_WORK
 
@@ -26,26 +33,24 @@ def pays(layout: Layout, batch: int) -> bool:
 class SplitEpochs:
     """Epochs of `kernels.split`, with the room that they need."""
 
-    def __init__(
-        self,
-        parameters: adam.Parameters,
-        layout: Layout,
-        n_outputs: int,
-        always: np.ndarray,
-        batch: int,
-        n_threads: int,
-    ):
+    def __init__(self, job: adam.Job, always: np.ndarray, batch: int, n_threads: int):
+        self.job, self.always = job, always
         self.n_threads = min(n_threads, split.PARTS)
-        width, n_columns = len(parameters.weights) // n_outputs, len(layout.first)
-        height = len(parameters.table) // width
+        layout, self.n_outputs = job.layout, len(job.intercept)
+        self.width, n_columns = len(job.mask) // self.n_outputs, len(layout.first)
+        self.height = len(job.parameters.table) // self.width
         half = np.searchsorted(layout.slots, layout.slots[-1] / 2)
         cuts = [0, int(np.clip(half, 1, n_columns - 1)), n_columns]
         widest = max(np.diff(cuts))
-        self.n_rows = int(np.clip(_ROOM // (widest * width), 16, batch))
-        self.mark = np.zeros(height, np.uint8)
-        self.mark[always] = 1
-        self.layout, self.height, self.always = layout, height, always
-        self.width, self.n_outputs = width, n_outputs
+        self.n_rows = int(np.clip(_ROOM // (widest * self.width), 16, batch))
+        self.shared = split.Shared(
+            mark=np.zeros(self.height, np.uint8),
+            product=self._room(1),
+            behind=self._room(1),
+            raw=np.zeros((self.n_rows, self.n_outputs), np.float32),
+            slope=np.zeros((self.n_rows, self.n_outputs), np.float32),
+        )
+        self.shared.mark[always] = 1
         self.parts = tuple(self._part(a, b) for a, b in pairwise(cuts))
 
     def _room(self, n: int) -> np.ndarray:
@@ -53,12 +58,12 @@ class SplitEpochs:
 
     def _part(self, begin: int, end: int) -> split.Part:
         """Return the part of the columns begin:end."""
-        slots, first, constant, dense = self.layout
+        slots, first, constant, dense = self.job.layout
         own = Layout(
             np.append(slots[begin : end + 1], slots[-1]),
             first[begin:end].copy(),
             constant[begin:end].copy(),
-            dense[begin:end].copy(),
+            None if dense is None else dense[begin:end].copy(),
         )
         stop = first[end] if end < len(first) else self.height
         always = self.always[(self.always >= first[begin]) & (self.always < stop)]
@@ -66,64 +71,30 @@ class SplitEpochs:
         touched[: len(always)] = always
         n = end - begin
         return split.Part(
-            own,
-            len(always),
-            touched,
-            np.array([len(always)]),
-            self._room(n),
-            self._room(n + 1),
-            self._room(1),
-            np.zeros(1),
-            aligned(self.n_outputs * self.width, np.float32),
+            layout=own,
+            n_always=len(always),
+            touched=touched,
+            n_met=np.array([len(always)]),
+            factors=self._room(n),
+            prefix=self._room(n + 1),
+            suffix=self._room(1),
+            loss=np.zeros(1),
+            weights=aligned(self.n_outputs * self.width, np.float32),
         )
 
-    def job(
-        self,
-        parameters: adam.Parameters,
-        moments: tuple[adam.Moments, adam.Moments, adam.Moments],
-        clock: adam.Clock,
-        gradients: adam.Parameters,
-        rows: adam.Rows,
-        intercept: np.ndarray,
-        loss: tuple[int, float],
-        penalty: adam.Penalty,
-        mask: np.ndarray,
-    ) -> split.Job:
-        """Return what does not change from epoch to epoch."""
-        return split.Job(
-            parameters,
-            moments,
-            clock,
-            gradients,
-            self.layout,
-            rows,
-            intercept.astype(np.float32),
-            loss[0],
-            np.float32(loss[1]),  # type: ignore[arg-type]
-            penalty,
-            mask,
-            self.mark,
-            self._room(1),
-            self._room(1),
-            np.zeros((self.n_rows, self.n_outputs), np.float32),
-            np.zeros((self.n_rows, self.n_outputs), np.float32),
-        )
-
-    def run(
-        self, job: split.Job, order: np.ndarray, batch: int, rates: np.ndarray, keep: float
-    ) -> float:
+    def run(self, order: np.ndarray, batch: int, rates: np.ndarray, keep: np.float32) -> float:
         """Run one epoch on the threads there are; return the mean training loss on the way."""
         for part in self.parts:
             part.loss[0] = 0.0
-        board, step = new_board(split.PARTS), int(job.clock.step[0])
-        shared = (board, job, self.parts, order, batch, rates, np.float32(keep), step)
+        board, step = new_board(split.PARTS), int(self.job.clock.step[0])
+        epoch = (board, self.job, self.shared, self.parts, order, batch, rates, keep, step)
         helpers = [
-            Thread(target=split.split_epoch, args=(me, *shared), daemon=True)
+            Thread(target=split.split_epoch, args=(me, *epoch), daemon=True)
             for me in range(1, self.n_threads)
         ]
         for helper in helpers:
             helper.start()
-        split.split_epoch(0, *shared)
+        split.split_epoch(0, *epoch)
         for helper in helpers:
             helper.join()
         return sum(float(part.loss[0]) for part in self.parts) / len(order)
