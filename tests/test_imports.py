@@ -13,7 +13,8 @@ SOURCE = Path(polyadic.__file__).parent
 
 # A part may import those in earlier lines, and of its own line only itself.
 LAYERS = [
-    ["kernels", "tables", "progress", "drafts"],
+    ["progress", "tables", "drafts"],
+    ["kernels"],
     ["columns", "maps", "losses", "rows"],
     ["local", "marginals"],
     ["formats"],

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from polyadic import datasets, explain, formats, inits, losses, maps, plots
     from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegressor
+    from polyadic.kernels.compiling import warmup
     from polyadic.page import report
     from polyadic.store import ModelFileError, load
 
@@ -32,6 +33,7 @@ _HOMES = {
     "maps": "polyadic.maps",
     "plots": "polyadic.plots",
     "report": "polyadic.page",
+    "warmup": "polyadic.kernels.compiling",
 }
 __all__ = [
     "CPClassifier",
@@ -48,6 +50,7 @@ __all__ = [
     "maps",
     "plots",
     "report",
+    "warmup",
 ]
 
 

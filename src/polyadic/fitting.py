@@ -24,6 +24,8 @@ from polyadic.ensemble import (
     train_members,
 )
 from polyadic.formats.cp import CPCores
+from polyadic.kernels.compiling import prepare_fit
+from polyadic.kernels.examples import Form
 from polyadic.kernels.losses import LOGISTIC, SQUARED
 from polyadic.maps import Hat
 from polyadic.maps.base import FeatureMap
@@ -220,6 +222,7 @@ class CPEstimator(TableEstimator):
         self._passes = None
         maps = self._fit_maps(table)
         recipe = self._recipe(table, self._solver(table, maps))
+        self._prepare_kernels(maps, recipe)
         if recipe.prior and self.rank == "auto":
             recipe = replace(recipe, most_rank=self._highest_rank(maps))
         n_members = self._n_members(recipe.prior)
@@ -235,6 +238,13 @@ class CPEstimator(TableEstimator):
         if recipe.prior:
             self.interaction_ = members[0].strength
         return members
+
+    def _prepare_kernels(self, maps: list[FeatureMap], recipe: Recipe) -> None:
+        """Compile what the fit needs, where it was not done before: see `kernels.compiling`."""
+        form = Form(dense=any(m.all_slots for m in maps), order=recipe.order_alpha > 0)
+        sweeps = isinstance(recipe.solver, ALS | AlsThenAdam)
+        if self.engine == "fused":
+            prepare_fit(form, sweeps, not isinstance(recipe.solver, ALS), recipe.prior)
 
     def _continue(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
         self._passes = None

@@ -11,7 +11,7 @@ _WIDTH = 30
 
 
 class Progress:
-    """Show how many of `total` epochs are done, the latest loss and the time it has taken.
+    """Show how much of `total` is done, the latest loss if there is one, and the time it has taken.
 
     Members report from threads of their own. On a terminal the bar is redrawn in place ten times a
     second at most; elsewhere only the last line is written.
@@ -20,7 +20,8 @@ class Progress:
     def __init__(self, total: int, title: str, stream: TextIO | None = None):
         self.total, self.title = max(total, 1), title
         self.stream = sys.stderr if stream is None else stream
-        self.done, self.loss = 0, float("nan")
+        self.done = 0
+        self.loss: float | None = None
         self._start = time.perf_counter()
         self._drawn = 0.0
         self._lock = threading.Lock()
@@ -28,13 +29,17 @@ class Progress:
     def __call__(self, member: int, epoch: int, loss: float) -> None:
         """Count one epoch."""
         with self._lock:
-            self.done += 1
             self.loss = loss
-            now = time.perf_counter()
-            if self.stream.isatty() and now - self._drawn > 0.1:
-                self._drawn = now
-                self.stream.write("\r" + self.line())
-                self.stream.flush()
+            self.reach(self.done + 1)
+
+    def reach(self, done: int) -> None:
+        """Show that so much is done."""
+        self.done = done
+        now = time.perf_counter()
+        if self.stream.isatty() and now - self._drawn > 0.1:
+            self._drawn = now
+            self.stream.write("\r" + self.line())
+            self.stream.flush()
 
     def line(self) -> str:
         """Return the bar as text."""
@@ -42,7 +47,8 @@ class Progress:
         filled = int(share * _WIDTH)
         seconds = time.perf_counter() - self._start
         bar = "#" * filled + "-" * (_WIDTH - filled)
-        return f"{self.title} [{bar}] {share:4.0%}  loss {self.loss:.4f}  {seconds:.1f} s"
+        loss = "" if self.loss is None else f"  loss {self.loss:.4f}"
+        return f"{self.title} [{bar}] {share:4.0%}{loss}  {seconds:.1f} s"
 
     def close(self) -> None:
         """Draw the finished bar; members that stopped early count as finished."""

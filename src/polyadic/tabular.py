@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from polyadic import inits, losses, maps, marginals, settings
 from polyadic.columns import Columns
 from polyadic.ensemble import Member, Recipe, Table
+from polyadic.kernels import compiling
 from polyadic.kernels.losses import SQUARED
 from polyadic.maps.base import FeatureMap
 from polyadic.maps.choice import choose_maps, map_kinds
@@ -94,7 +95,8 @@ class TableEstimator(BaseEstimator):
         """Let a copy do the work, so that a fit that fails leaves this model as it was."""
         settings.check(self)
         worker = copy.copy(self)
-        getattr(worker, work.__name__)(*args)
+        with compiling.announced(bool(self.verbose)):
+            getattr(worker, work.__name__)(*args)
         self.__dict__.clear()
         self.__dict__.update(worker.__dict__)
         return self

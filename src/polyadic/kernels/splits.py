@@ -44,7 +44,7 @@ class Leaves(NamedTuple):
 
 
 @jit_exact
-def _grow(weight, total, least, leaves, found):
+def grow(weight, total, least, leaves, found):
     """Write the splits to `found`, the one that explains most first; return how many there are."""
     begin, end, gain, place = leaves
     begin[0], end[0] = 0, len(weight) - 1
@@ -73,4 +73,4 @@ def best_splits(weight: np.ndarray, total: np.ndarray, n_splits: int, least: flo
     found, places = np.empty(n_splits, np.int64), np.empty((3, n_splits + 1), np.int64)
     leaves = Leaves(places[0], places[1], np.empty(n_splits + 1), places[2])
     cumulated = [np.concatenate(([0.0], np.cumsum(a, dtype=np.float64))) for a in (weight, total)]
-    return found[: _grow(*cumulated, least, leaves, found)]
+    return found[: grow(*cumulated, least, leaves, found)]

@@ -1,0 +1,263 @@
+"""The smallest arguments of every kernel that Python calls, in the types in which it is called.
+
+`polyadic.kernels.compiling` compiles kernels ahead by these, and tests try every kernel on them. A
+kernel has as many forms as there are types of its arguments: an array or None in the place of what
+a model may lack (dense columns, an additive part, an order penalty).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from polyadic.kernels import (
+    adam,
+    additive,
+    als,
+    banded,
+    encode,
+    losses,
+    penalties,
+    predict,
+    shapley,
+    sharing,
+    split,
+    splits,
+)
+from polyadic.kernels.cp import GUARD, Layout
+from polyadic.kernels.jit import VECTORS
+from polyadic.kernels.simd import PAD
+
+# One row, one column of three elements (the constant and two hats), rank one, one output.
+_WIDTH, _HEIGHT = PAD, 3 + 2 * GUARD
+_F4, _F8 = np.float32, np.float64
+
+
+class Form(NamedTuple):
+    """What a model has besides local features and factors."""
+
+    dense: bool = False  # a column of which every element is a slot
+    additive: bool = False
+    order: bool = False  # the order penalty
+
+
+Example = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def _layout(form: Form) -> Layout:
+    slots, first = np.array([0, 2]), np.array([GUARD])
+    yes = np.array([True])
+    return Layout(slots, first, yes, yes if form.dense else None)  # type: ignore[arg-type]
+
+
+def _parameters(form: Form) -> adam.Parameters:
+    part = np.zeros(_HEIGHT, _F4) if form.additive else None
+    return adam.Parameters(np.zeros(_HEIGHT * _WIDTH, _F4), np.zeros(_WIDTH, _F4), part)
+
+
+def _job(form: Form) -> adam.Job:
+    parameters, dims = _parameters(form), np.array([3])
+    order = None
+    if form.order:
+        order = penalties.OrderPenalty.make(1.0, np.ones(_HEIGHT), dims, _WIDTH, _F4)
+    return adam.Job(
+        parameters=parameters,
+        moments=tuple(None if p is None else adam.Moments.start(p) for p in parameters),  # type: ignore[arg-type]
+        clock=adam.Clock(
+            np.ones(_HEIGHT, _F4),
+            np.ones(_HEIGHT, _F4),
+            np.zeros(_HEIGHT, np.int64),
+            np.zeros(1, np.int64),
+        ),
+        gradients=parameters.zeros(),
+        layout=_layout(form),
+        rows=adam.Rows(_slot(), np.ones(2, _F4), np.zeros((1, 1), _F4), np.ones(1, _F4)),
+        intercept=np.zeros(1, _F4),
+        code=losses.SQUARED,
+        shape=_F4(0.0),  # type: ignore[arg-type]
+        band=np.zeros((_HEIGHT, 5), _F4),
+        order=order,
+        mask=np.ones(_WIDTH, _F4),
+    )
+
+
+def _slot() -> np.ndarray:
+    return np.array([GUARD + 1, GUARD + 2], np.int32)
+
+
+def adam_examples(form: Form) -> Iterator[Example]:
+    """Yield an epoch of Adam, and its average."""
+    job, always = _job(form), np.array([GUARD])
+    room = adam.Room.make(job.parameters, 1, 1, always)
+    rates, keep = np.full(1, 0.1, _F4), _F4(0.9)
+    yield adam.train_epoch, (job, room, 1, np.arange(1), 1, rates, keep)
+    yield adam.settle, (job, keep, job.parameters.zeros())
+
+
+def split_examples(form: Form) -> Iterator[Example]:
+    """Yield an epoch that threads share."""
+    if not VECTORS or form.order:
+        return
+    job, room = _job(form), np.zeros(2 * _WIDTH, _F4)
+    shared = split.Shared(
+        mark=np.zeros(_HEIGHT, np.uint8),
+        product=room,
+        behind=room.copy(),
+        raw=np.zeros((1, 1), _F4),
+        slope=np.zeros((1, 1), _F4),
+    )
+    layout = job.layout._replace(slots=np.array([0, 2, 2]))
+    part = split.Part(
+        layout=layout,
+        n_always=0,
+        touched=np.empty(_HEIGHT, np.intp),
+        n_met=np.array([0]),
+        factors=room.copy(),
+        prefix=room.copy(),
+        suffix=room.copy(),
+        loss=np.zeros(1),
+        weights=np.zeros(_WIDTH, _F4),
+    )
+    board, parts = sharing.new_board(split.PARTS), (part, part)
+    rates, keep = np.full(1, 0.1, _F4), _F4(0.9)
+    yield split.split_epoch, (0, board, job, shared, parts, np.arange(1), 1, rates, keep, 0)
+
+
+def contract_examples(form: Form) -> Iterator[Example]:
+    """Yield the prediction of encoded rows."""
+    room = predict.Room(np.empty(_WIDTH, _F4), np.empty(_WIDTH, _F4))
+    rows = (_slot(), np.ones(2, _F4), np.arange(1))
+    args = (np.zeros(1), _layout(form), *rows, room, np.empty((1, 1)))
+    yield predict.contract, (*_parameters(form), *args)
+
+
+def hats_examples(form: Form) -> Iterator[Example]:
+    """Yield the prediction of rows of which all columns have hats."""
+    if form.dense or form.order:
+        return
+    room = predict.HatRoom(
+        slot=np.empty((predict.HAT_ROWS, 2), np.int32),
+        value=np.empty((predict.HAT_ROWS, 2), _F4),
+        products=np.empty(predict.HAT_ROWS * _WIDTH, _F4),
+    )
+    knots, ends, x = np.array([0.0, 1.0]), np.array([0, 2]), np.zeros((1, 1))
+    args = (np.zeros(1), np.array([GUARD]), knots, ends, x, room, np.empty((1, 1)))
+    yield predict.contract_hats, (*_parameters(form), *args)
+
+
+def _slots() -> als.Slots:
+    value, bounds = np.array([[0.5, 0.5]]), np.array([0, 1, 1, 1])
+    return als.Slots(np.array([0]), value, np.array([0]), bounds, True, True)
+
+
+def _quadratic() -> als.Quadratic:
+    return als.Quadratic(np.ones((1, 1)), np.ones((1, 1)))
+
+
+def als_examples() -> Iterator[Example]:
+    """Yield the kernels of least squares, those that take longest to compile first."""
+    square, row = np.zeros(_WIDTH * _WIDTH), np.ones(_WIDTH)
+    core, band, slots, model = np.ones(3 * _WIDTH), np.ones((3, 5)), _slots(), _quadratic()
+    room, dense_room = als.Room.make(_WIDTH, 2), banded.DenseRoom.make(_WIDTH)
+    n, reach = 2 * _WIDTH, 2 * _WIDTH - 1
+    system = banded.System.zeros(n, _WIDTH, reach, 3 * _WIDTH)
+    yield als.normal_equations, (row, _WIDTH, row, slots, model, room, system)
+    x, step = np.empty(n + reach + PAD), np.zeros(3 * _WIDTH)
+    yield banded.solve, (system, _WIDTH, reach, True, 0.1, 1.0, dense_room, x, step)
+    yield banded.add_penalties, (core, _WIDTH, True, band, band, square, system)
+    yield banded.solve_dense, (square, row, 0.1, 1.0, dense_room, np.zeros(_WIDTH))
+    yield als.weight_moments, (row, _WIDTH, model, 0, room, square, np.zeros(_WIDTH))
+    yield als.multiply, (core, _WIDTH, slots, row, np.empty(_WIDTH))
+    yield als.read_out, (row, _WIDTH, row, np.zeros((1, 1)))
+
+
+def prior_examples() -> Iterator[Example]:
+    """Yield what least squares under a prior needs besides: curvatures, and an additive model."""
+    core, y, weight = np.ones(3 * _WIDTH), np.zeros((1, 1)), np.ones(1)
+    yield als.gram, (core, core, 3, _WIDTH, np.zeros(_WIDTH * _WIDTH))
+    yield als.curvatures, (losses.LOGISTIC, 0.0, y, weight, np.zeros((1, 1)), np.empty((1, 1)))
+    slots, values, band = _slots(), np.ones((1, 1)), np.eye(2, 4)
+    x, raw = np.ones(2), np.zeros((1, 1))
+    yield additive.moments, (slots, values, values, 0, band.copy(), np.empty(2))
+    yield additive.add_effect, (slots, x, 0, raw)
+    yield additive.factorise, (band.copy(),)
+    yield additive.solve, (band, x)
+    yield additive.invert, (band, band.copy())
+    yield additive.times, (band, x, np.empty(2))
+    yield additive.band_dot, (band, band)
+
+
+def loss_examples() -> Iterator[Example]:
+    """Yield the losses in double precision."""
+    y, raw = np.zeros((1, 1)), np.zeros((1, 1))
+    args = (y, np.ones(1), np.arange(1), 0, raw, np.empty((1, 1)))
+    yield losses.weighted_losses, (losses.SQUARED, 0.0, *args)
+
+
+def order_examples() -> Iterator[Example]:
+    """Yield the order penalty in double precision."""
+    order = penalties.OrderPenalty.make(1.0, np.ones(_HEIGHT), np.array([3]), _WIDTH, _F8)
+    table, weights = np.ones(_HEIGHT * _WIDTH), np.ones(_WIDTH)
+    args = (1, np.array([GUARD]), np.zeros_like(table), np.zeros_like(weights))
+    yield penalties.order_gradient, (order, table, weights, *args)
+
+
+def encode_examples() -> Iterator[Example]:
+    """Yield the maps, the default one first."""
+    x, knots = np.zeros(1), np.array([0.0, 1.0])
+    index, value = np.empty((1, 2), np.int32), np.empty((1, 2), _F4)
+    yield encode.hats, (x, knots, 1, 0.0, index, value)
+    yield encode.powers, (x, value)
+    yield encode.unit_powers, (x, value)
+    yield encode.chebyshev, (x, value)
+    yield encode.harmonics, (x, value)
+    clamped = np.array([-1.0, -1.0, 1.0, 1.0])
+    yield encode.bsplines, (x, clamped, 1, np.empty((3, 2)), index, value)
+    places = np.empty((3, 2), np.int64)
+    leaves = splits.Leaves(places[0], places[1], np.empty(2), places[2])
+    cumulated = np.array([0.0, 1.0, 2.0])
+    yield splits.grow, (cumulated, cumulated, 1.0, leaves, np.empty(1, np.int64))
+
+
+def explain_examples() -> Iterator[Example]:
+    """Yield the kernels of Shapley values."""
+    table, first, slots = np.ones((4, 1)), np.array([0]), np.array([0, 2])
+    rows = (table, first, slots, np.array([[1, 2]], np.int32), np.ones((1, 2), _F4))
+    room, backgrounds = shapley.Room.make(1, 1, 2), np.ones((1, 1, 1))
+    integral = (backgrounds, np.array([0.5]), np.ones(1), np.ones((1, 1)), room)
+    yield shapley.values, (*rows, *integral, np.empty((1, 1, 1)))
+    yield shapley.pairs, (*rows, *integral, np.empty((1, 1, 1, 1)))
+    yield shapley.all_parts, (*rows, np.empty((1, 1, 1)))
+    yield shapley.complements, (backgrounds, np.empty(2), np.empty((1, 2)))
+    sets = (np.ones((1, 1, 2)), np.ones(2), room)
+    yield shapley.values_by_sets, (*rows, *sets, np.empty((1, 1, 1)))
+
+
+def all_examples() -> Iterator[Example]:
+    """Yield every kernel in every form, those that take longest to compile first."""
+    for dense, part, order in product((False, True), repeat=3):
+        form = Form(dense, part, order)
+        yield from adam_examples(form)
+        yield from split_examples(form)
+    yield from als_examples()
+    for dense, part in product((False, True), repeat=2):
+        form = Form(dense, part)
+        yield from contract_examples(form)
+        yield from hats_examples(form)
+    for more in (explain_examples, order_examples, encode_examples, loss_examples, prior_examples):
+        yield from more()
+
+
+def fit_examples(form: Form, least_squares: bool, adam: bool, prior: bool) -> Iterator[Example]:
+    """Yield what one fit needs, and its predictions on held-out rows."""
+    if adam:
+        yield from adam_examples(form)
+    if least_squares:
+        yield from als_examples()
+    yield from contract_examples(form._replace(order=False))
+    yield from loss_examples()
+    if prior:
+        yield from prior_examples()
