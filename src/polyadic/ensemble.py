@@ -27,7 +27,6 @@ from polyadic.losses import Loss
 from polyadic.maps.base import FeatureMap
 from polyadic.rows import column_seed, folds
 from polyadic.solvers.base import Problem, Rows, Solution, Solver
-from polyadic.solvers.constants import settled
 
 _AUTO_L2 = 2.0  # times noise over rows
 _AUTO_SMOOTHNESS = 30.0
@@ -146,7 +145,7 @@ def train_members(
         start: Start = recipe.init.start(problem, recipe.rank, [*rngs, rng])
         tell = None if report is None else lambda e, v: report(number, e, v)
         solution = recipe.solver.solve(problem, start.cores, start.free, rng, tell)
-        return Member(own, settled(problem, solution), recipe.strength)
+        return Member(own, solution, recipe.strength)
 
     def try_out(recipes: list[Recipe]) -> list[tuple[float, Recipe, list[Member]]]:
         """Return the mean loss of the pilots of each recipe, and the pilots."""
@@ -252,7 +251,7 @@ def resume(
     tell = None if report is None else lambda e, v: report(0, e, v)
     rng = np.random.default_rng(seed)
     solution = recipe.solver.solve(problem, cores, free, rng, tell, resumed=True)
-    return Member(maps, settled(problem, solution), recipe.strength)
+    return Member(maps, solution, recipe.strength)
 
 
 def _column_marks(columns: list[np.ndarray]) -> list[int]:
