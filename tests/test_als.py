@@ -28,6 +28,10 @@ FAMILY = [
     maps.BSpline(n_knots=4),
     Waves(n_knots=4),
     maps.Hat(n_knots=2),
+    maps.Polynomial(d=3),
+    maps.Polynomial(d=4, normalize=True),
+    maps.Polynomial(d=1),
+    maps.Chebyshev(d=5),
 ]
 
 
@@ -184,7 +188,8 @@ def test_output_weights_move_to_their_least_squares_solution_where_they_are_free
         own = free[:, k] > 0
         rest = problem.y[:, k] - product[:, ~own] @ cores.weights[~own, k]
         expected = np.linalg.lstsq(root * product[:, own], root[:, 0] * rest, rcond=None)[0]
-        np.testing.assert_allclose(found[own, k], expected, rtol=1e-5, atol=1e-7)
+        # The floor under the diagonal moves the weight of a small term by 1.2e-5 of itself.
+        np.testing.assert_allclose(found[own, k], expected, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("extra", ["", "order", "norm"])
@@ -343,10 +348,38 @@ def test_partial_fit_takes_passes_of_adam():
     np.testing.assert_array_equal(ours, adams)
 
 
+def noisy_polynomial(noise, n=240, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 2, (n, 3))
+    y = X[:, 0] ** 2 - 2 * X[:, 0] * X[:, 1] + 0.5 * X[:, 2]
+    return X, y + noise * rng.normal(size=n)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("map_", [maps.Polynomial(3), maps.Chebyshev(4), maps.Hat(6)], ids=repr)
+def test_sweeps_after_adam_never_end_worse_on_the_rows_they_are_judged_on(map_, noise):
+    X, y = noisy_polynomial(noise)
+    params = {"maps": map_, "n_members": 1, "rank": 8, "max_epochs": 60}
+    judged = {"X_val": X[:80], "y_val": y[:80]}
+    adam, both = (small(s, **params).fit(X[80:], y[80:], **judged) for s in ("adam", "adam+als"))
+    error = [np.mean((m.predict(X[:80]) - y[:80]) ** 2) for m in (adam, both)]
+    assert error[1] <= error[0] * (1 + 1e-5)
+    for name, values in adam.history_[0].items():
+        assert both.history_[0][name][: len(values)] == values
+    assert both.n_iter_ > adam.n_iter_
+
+
+def test_without_rows_to_judge_them_there_are_no_sweeps_after_adam():
+    X, y = noisy_polynomial(0.3, 60)
+    params = {"maps": maps.Polynomial(3), "max_epochs": 20, "early_stopping": False}
+    adam, both = (small(s, **params).fit(X, y) for s in ("adam", "adam+als"))
+    np.testing.assert_array_equal(adam.predict(X), both.predict(X))
+
+
 def test_what_cannot_be_served_is_refused_with_the_way_out():
     X, y = toy(50)
-    with pytest.raises(ValueError, match=r"'hat', 'onehot'.*Column 0 has a map with 2 elements"):
-        small(maps=maps.Polynomial(3)).fit(X, y)
+    with pytest.raises(ValueError, match=r"Polynomial of d=5 or less.*Column 0 .* with 5 elements"):
+        small(maps=maps.Polynomial(6)).fit(X, y)
     with pytest.raises(ValueError, match="at most 4 neighbouring"):
         small(maps=maps.BSpline(degree=4)).fit(X, y)
     with pytest.raises(ValueError, match="solver='als' runs on engine='fused' only"):

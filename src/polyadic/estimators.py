@@ -38,10 +38,13 @@ class CPRegressor(Regression, CPEstimator):
         "near_one", "gaussian", "linear", or an instance from `polyadic.inits`.
     separate_outputs : bool, default=False
         With several outputs: one weight tensor each, as in the paper, instead of shared factors.
-    solver : "auto", "adam", "als" or "als+adam"
-        "als" takes each core in turn to its minimum with the others fixed, for hats, B-splines and
-        categories: a few sweeps, each an epoch. "als+adam" starts Adam from one such sweep, and is
-        what "auto" takes for the squared error where maps allow it.
+    solver : "auto", "adam", "als", "als+adam" or "adam+als"
+        "als" takes each core in turn to its minimum with the others fixed, for hats, B-splines,
+        categories and polynomials of up to five elements: a few sweeps, each an epoch. "als+adam"
+        starts Adam from one such sweep, and is what "auto" takes for the squared error where maps
+        allow it. "adam+als" ends with sweeps, for as long as held-out rows gain by them; "auto"
+        takes it where columns have polynomials, or other maps without knots, of up to five
+        elements, `max_epochs` is left alone, and a sweep costs little beside Adam.
     engine : "fused" or "torch"
         "torch" trains by automatic differentiation on `device`; it needs the extra `torch`.
     device : str, default="cpu"

@@ -30,9 +30,9 @@ from polyadic.kernels.losses import LOGISTIC, SQUARED
 from polyadic.maps import Hat
 from polyadic.maps.base import FeatureMap
 from polyadic.solvers.adam import Adam, AdamState
-from polyadic.solvers.als import ALS, MAX_SWEEPS, PATIENCE, AlsThenAdam
+from polyadic.solvers.als import ALS, MAX_SWEEPS, PATIENCE, AdamThenAls, AlsThenAdam
 from polyadic.solvers.base import Solver
-from polyadic.solvers.blocks import working_room
+from polyadic.solvers.blocks import MOST_SLOTS, dense_slots, sweep_cost, working_room
 from polyadic.tabular import TableEstimator
 
 _PEAK_RATE = 0.015  # learning_rate="auto", for a narrow table
@@ -63,7 +63,7 @@ class CPEstimator(TableEstimator):
 
     @staticmethod
     def _solvers() -> list[str]:
-        return ["auto", "adam", "als", "als+adam"]
+        return ["auto", "adam", "als", "als+adam", "adam+als"]
 
     def __init__(
         self,
@@ -125,8 +125,10 @@ class CPEstimator(TableEstimator):
         """Resolve solver="auto".
 
         Least squares alone for two classes, where nothing was asked for that belongs to Adam or to
-        the factors; a sweep of it before Adam otherwise, and for the squared error. Adam alone from
-        another start, and where maps have many slots or elements.
+        the factors; a sweep of it before Adam otherwise, and for the squared error. Where a map has
+        all its elements in every row, as polynomials have, sweeps come after Adam instead: such a
+        model can be exact, and a start from a sweep gains nothing. Adam alone from another start,
+        and where maps have many slots or elements.
         """
         if self.solver != "auto":
             return self.solver
@@ -134,8 +136,12 @@ class CPEstimator(TableEstimator):
         code = self._loss().code
         rank = min(RANKS) if code == LOGISTIC and self._believes() else _RANK
         wide = working_room(maps, rank, 0) > _MOST_ROOM
-        if not plain or wide or any(m.all_slots for m in maps):
+        slots = dense_slots(maps)
+        if not plain or wide or slots > MOST_SLOTS:
             return "adam"
+        if slots > 0:
+            polish = code == SQUARED and self.max_epochs == "auto"
+            return "adam+als" if polish else "adam"
         if code == LOGISTIC and self._believes() and self.max_epochs == "auto":
             return "als"
         return "als+adam" if code in (SQUARED, LOGISTIC) else "adam"
@@ -160,12 +166,26 @@ class CPEstimator(TableEstimator):
             usual = _PRIOR_SWEEPS if self._believes() else MAX_SWEEPS
             sweeps = usual if self.max_epochs == "auto" else self.max_epochs
             return ALS(max_epochs=sweeps, n_iter_no_change=patience)
+        if solver == "adam+als":
+            return self._polished(self._adam(table), maps)
         return AlsThenAdam(ALS(max_epochs=_WARM_SWEEPS), self._adam(table))
 
     def _adam(self, table: Table) -> Adam:
         # Members run side by side; one alone shares its columns among the threads.
         threads = self._threads() if self.n_members == 1 else None
         return Adam(**self._schedule(table, _PEAK_RATE), n_threads=threads)
+
+    def _polished(self, adam: Adam, maps: list[FeatureMap]) -> Solver:
+        """Return Adam with sweeps after it that take no longer than it does."""
+        sweeps = int(adam.max_epochs / sweep_cost(maps, self._width(maps)))
+        if self.solver != "auto":
+            sweeps = max(1, sweeps)
+        return AdamThenAls(adam, ALS(max_epochs=min(sweeps, MAX_SWEEPS))) if sweeps else adam
+
+    def _width(self, maps: list[FeatureMap]) -> int:
+        """Return how many terms there are in all, at most."""
+        separate = self.separate_outputs and len(self._center) > 1
+        return self._highest_rank(maps) * (len(self._center) if separate else 1)
 
     def _torch_solver(self, table: Table, solver: str) -> Solver:
         if solver != "adam":
@@ -178,8 +198,7 @@ class CPEstimator(TableEstimator):
 
     def _fit_maps(self, table: Table) -> list[FeatureMap]:
         fitted = super()._fit_maps(table)
-        separate = self.separate_outputs and len(self._center) > 1
-        width = self._highest_rank(fitted) * (len(self._center) if separate else 1)
+        width = self._width(fitted)
         alone = self._chosen_solver(fitted) == "adam"
         extra = 0 if alone else working_room(fitted, width, len(table))
         settings.check_memory(

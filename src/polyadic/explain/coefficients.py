@@ -3,7 +3,9 @@
 The elements are those of `polyadic.explain.elements`: powers of a column in its own units where its
 map is a polynomial, indicators of categories. The sum over all products of coefficient times
 elements is the raw prediction. A missing value is where the map puts it: at the mean of a number,
-at no indicator of a category.
+at no indicator of a category. Of a column that no training row lacks, indicators and hats have a
+mean of zero, so that a product without the column has its average coefficient; a missing value, of
+which the model then knows nothing, has no part in the sum.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ def coefficient(model: Any, product: Mapping[Any, Any], output: int = 0) -> floa
     product : dict
         From column to power where the map is a polynomial, to category where the column is
         categorical, else to the number of the basis element. A column that is not named takes the
-        power 0, or the constant element; `{}` is the constant term, with the intercept. A map
+        power 0, or the constant element; `{}` is the constant term, with the intercept. Where every
+        training row has a category, those of a column have coefficients of mean zero. A map
         without a constant, such as Polynomial(normalize=True), has an element in every product: one
         that does not name its column has the coefficient 0.
     output : int
@@ -184,7 +187,10 @@ class _Expansion:
 
     def __init__(self, model: Any):
         tensor = model.tensor_
-        self.elements = [elements_of(*pair) for pair in zip(model.columns_.columns, model.maps_)]
+        # A model from an older file does not know its rows.
+        marginals = getattr(model, "marginals_", None) or [None] * len(model.maps_)
+        parts = zip(model.columns_.columns, model.maps_, marginals)
+        self.elements = [elements_of(*own) for own in parts]
         self.intercept = np.asarray(tensor.intercept, dtype=np.float64)
         if isinstance(tensor, CPCores):
             form: Any = CanonicalPolyadic(tensor.dims.tolist(), tensor.rank, tensor.n_outputs)

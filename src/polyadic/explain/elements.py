@@ -2,6 +2,12 @@
 
 Where the map is a polynomial these are the powers of the column itself, in its own units, whatever
 the map standardises; of a categorical column they are the indicators of its categories.
+
+Indicators add up to one in every row that has a category, and so do hats. Where no training row
+lacked a value, the rows cannot tell a number that is added to the constant from the same number
+added to all the other elements: predictions are the same, and which of the two training arrives at
+is left to L2, that is, on a table without noise, to chance. Such elements are written with a mean
+of zero over the training rows, and the constant has what they have in common.
 """
 
 from __future__ import annotations
@@ -17,22 +23,33 @@ from polyadic.maps import OneHot, Polynomial
 from polyadic.maps.base import FeatureMap
 from polyadic.marginals import Marginal
 
+_ROUNDING = 1e-6  # of elements in float32 that add up to one
+
 
 class Elements:
     """The basis elements of a column as they are written: the constant, then those with a name."""
 
     noun = "elements"
 
-    def __init__(self, column: Column, feature_map: FeatureMap):
+    def __init__(self, column: Column, feature_map: FeatureMap, marginal: Marginal | None = None):
         self.column, self.map = column, feature_map
         self.first = int(feature_map.constant)  # number of the first element that has a name
+        self.shares: np.ndarray | None = None  # means of elements that add up to one in every row
+        local = feature_map.constant and not feature_map.all_slots
+        if local and marginal is not None and _adds_up_to_one(marginal):
+            self.shares = marginal.mean[2:]
 
     def __len__(self) -> int:
         return self.map.dim + 1 - self.first
 
     def rewrite(self, core: np.ndarray) -> np.ndarray:
         """Return the core for these elements, (1 + m, K)."""
-        return core if self.first else np.vstack([np.zeros((1, core.shape[1])), core])
+        if not self.first:
+            return np.vstack([np.zeros((1, core.shape[1])), core])
+        if self.shares is None:
+            return core
+        mean = self.shares @ core[1:]
+        return np.vstack([core[:1] + mean, core[1:] - mean])
 
     def deviations(self, marginal: Marginal) -> np.ndarray:
         """Return the standard deviation of each element that has a name, (m,)."""
@@ -129,13 +146,24 @@ class Indicators(Elements):
         return f"{self.column.name}={self.value(k)}"
 
 
-def elements_of(column: Column, feature_map: FeatureMap) -> Elements:
-    """Return the elements of a column under its map."""
+def elements_of(
+    column: Column, feature_map: FeatureMap, marginal: Marginal | None = None
+) -> Elements:
+    """Return the elements of a column under its map; `marginal` is that of the training rows."""
     if isinstance(feature_map, Polynomial) and not feature_map.normalize:
-        return Powers(column, feature_map)
+        return Powers(column, feature_map, marginal)
     if isinstance(feature_map, OneHot) and column.categories is not None:
-        return Indicators(column, feature_map)
-    return Elements(column, feature_map)
+        return Indicators(column, feature_map, marginal)
+    return Elements(column, feature_map, marginal)
+
+
+def _adds_up_to_one(marginal: Marginal) -> bool:
+    """Tell whether the elements besides the constant have the sum one in every row.
+
+    They do where that sum has the mean one and the second moment one.
+    """
+    moments = marginal.mean[2:].sum(), marginal.second.tocsr()[2:, 2:].sum()
+    return marginal.missing == 0.0 and bool(np.allclose(moments, 1.0, rtol=0, atol=_ROUNDING))
 
 
 def affine_powers(d: int, start: float, slope: float) -> np.ndarray:

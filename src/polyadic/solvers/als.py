@@ -98,6 +98,44 @@ class AlsThenAdam:
         return replace(second, history=history, n_iter=first.n_iter + second.n_iter)
 
 
+@dataclass(frozen=True)
+class AdamThenAls:
+    """Adam, then sweeps from where it led.
+
+    Adam stops at what single precision, averaging and the last rates leave; sweeps go on from there
+    to a minimum. What Adam found stays unless they do better on the held-out rows, and without such
+    rows there are no sweeps: nothing could tell whether they learn the rows by heart.
+    """
+
+    adam: Adam
+    als: ALS
+
+    @property
+    def max_epochs(self) -> int:
+        """Epochs and sweeps."""
+        return self.adam.max_epochs + self.als.max_epochs
+
+    def solve(
+        self,
+        problem: Problem,
+        cores: CPCores,
+        free: np.ndarray | None,
+        rng: np.random.Generator,
+        report: Report | None = None,
+        state: None = None,
+        resumed: bool = False,
+    ) -> Solution:
+        """Minimise the problem's objective, starting from `cores`."""
+        first = self.adam.solve(problem, cores, free, rng, report, resumed=resumed)
+        if problem.held_out is None or not first.converged:
+            return first
+        later = None if report is None else lambda e, v: report(first.n_iter + e, v)
+        course = AlsCourse(self.als, problem, first.cores, free, noise=first.loss)
+        second = course.run(rng, later, resumed=True)
+        history = {name: values + second.history[name] for name, values in first.history.items()}
+        return replace(second, history=history, n_iter=first.n_iter + second.n_iter)
+
+
 def balanced(cores: CPCores, local: LocalFeatures) -> CPCores:
     """Return the same model, with the factors of lopsided terms brought to size one over the rows.
 
@@ -123,8 +161,17 @@ class AlsCourse(Course):
 
     noise_pace = 1.0  # a sweep does as much as many epochs
 
-    def __init__(self, solver: ALS, problem: Problem, cores: CPCores, free: np.ndarray | None):
+    def __init__(
+        self,
+        solver: ALS,
+        problem: Problem,
+        cores: CPCores,
+        free: np.ndarray | None,
+        noise: float | None = None,
+    ):
         super().__init__(solver, problem, cores)
+        if noise is not None and problem.loss.location_scale:
+            self.noise = min(noise, 1.0)  # as measured already: no sweep under a guess
         self.damping = solver.damping
         local, n_outputs = problem.local, problem.n_outputs
         check_maps(local)
