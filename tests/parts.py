@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
+import importlib
+import pkgutil
 
-from polyadic import formats, inits, losses, maps
+import numpy as np
+from numba.core.registry import CPUDispatcher as Dispatcher
+
+from polyadic import formats, inits, kernels, losses, maps
 from polyadic.formats.cp import CPCores
 from polyadic.formats.network import NetworkCores
 
@@ -118,3 +122,16 @@ def mixed_table(n=40, seed=0):
             x[rng.random(n) < 0.1] = np.nan
         columns.append(x)
     return [m.fit(x) for m, x in zip(families, columns)], columns
+
+
+def all_kernels():
+    """Return every kernel that Python calls."""
+    found = {}
+    for info in pkgutil.iter_modules(kernels.__path__):
+        if info.name in {"plain", "vectors"}:  # one of them is not for this process
+            continue
+        module = importlib.import_module(f"polyadic.kernels.{info.name}")
+        for value in vars(module).values():
+            if isinstance(value, Dispatcher):
+                found[id(value)] = value
+    return list(found.values())

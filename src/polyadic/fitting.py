@@ -261,7 +261,7 @@ class CPEstimator(TableEstimator):
     def _prepare_kernels(self, maps: list[FeatureMap], recipe: Recipe) -> None:
         """Compile what the fit needs, where it was not done before: see `kernels.compiling`."""
         form = Form(dense=any(m.all_slots for m in maps), order=recipe.order_alpha > 0)
-        sweeps = isinstance(recipe.solver, ALS | AlsThenAdam)
+        sweeps = isinstance(recipe.solver, ALS | AlsThenAdam | AdamThenAls)
         if self.engine == "fused":
             prepare_fit(form, sweeps, not isinstance(recipe.solver, ALS), recipe.prior)
 

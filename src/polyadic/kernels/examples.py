@@ -205,12 +205,17 @@ def order_examples() -> Iterator[Example]:
     yield penalties.order_gradient, (order, table, weights, *args)
 
 
-def encode_examples() -> Iterator[Example]:
-    """Yield the maps, the default one first."""
-    x, knots = np.zeros(1), np.array([0.0, 1.0])
-    index, value = np.empty((1, 2), np.int32), np.empty((1, 2), _F4)
-    yield encode.hats, (x, knots, 1, 0.0, index, value)
-    yield encode.powers, (x, value)
+def default_map_examples() -> Iterator[Example]:
+    """Yield hats: as features, and in double precision to carry them over to other knots."""
+    x, knots, index = np.zeros(1), np.array([0.0, 1.0]), np.empty((1, 2), np.int32)
+    for dtype in (_F4, _F8):
+        yield encode.hats, (x, knots, 1, 0.0, index, np.empty((1, 2), dtype))
+
+
+def other_map_examples() -> Iterator[Example]:
+    """Yield the other maps, and the splits of a tree that knots may follow."""
+    x, index, value = np.zeros(1), np.empty((1, 2), np.int32), np.empty((1, 2), _F4)
+    yield encode.powers, (x, np.empty((1, 2)))
     yield encode.unit_powers, (x, value)
     yield encode.chebyshev, (x, value)
     yield encode.harmonics, (x, value)
@@ -247,8 +252,12 @@ def all_examples() -> Iterator[Example]:
         form = Form(dense, part)
         yield from contract_examples(form)
         yield from hats_examples(form)
-    for more in (explain_examples, order_examples, encode_examples, loss_examples, prior_examples):
-        yield from more()
+    yield from explain_examples()
+    yield from order_examples()
+    yield from default_map_examples()
+    yield from other_map_examples()
+    yield from loss_examples()
+    yield from prior_examples()
 
 
 def fit_examples(form: Form, least_squares: bool, adam: bool, prior: bool) -> Iterator[Example]:
@@ -258,6 +267,7 @@ def fit_examples(form: Form, least_squares: bool, adam: bool, prior: bool) -> It
     if least_squares:
         yield from als_examples()
     yield from contract_examples(form._replace(order=False))
+    yield from default_map_examples()
     yield from loss_examples()
     if prior:
         yield from prior_examples()
