@@ -93,7 +93,8 @@ def load(path: str | os.PathLike, maps: Iterable[type[FeatureMap]] = ()) -> Mode
     Returns
     -------
     model : CPRegressor, CPClassifier, TNRegressor or TNClassifier
-        Predicts bit for bit what the saved model predicted.
+        Predicts bit for bit what the saved model predicted on the same machine; on another CPU to
+        1e-6 of the predictions' scale.
 
     Raises
     ------
