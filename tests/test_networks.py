@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 
+import needs
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,7 +25,7 @@ from polyadic import (
     settings,
 )
 
-torch = pytest.importorskip("torch")
+torch = needs.package("torch")
 
 NAMES = sorted(formats.FORMATS)
 RAW = ["fm", "pn"]  # on raw columns

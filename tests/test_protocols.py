@@ -1,5 +1,6 @@
 """The paper's splits, held by the figures that simple models reach on them."""
 
+import needs
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -13,10 +14,8 @@ from polyadic import datasets
 @pytest.fixture(scope="module")
 def fetch():
     def fetch(name, **options):
-        try:
+        with needs.data():
             return getattr(datasets, name)(**options)
-        except datasets.DatasetUnavailable as error:
-            pytest.skip(str(error))
 
     return fetch
 
@@ -65,7 +64,7 @@ def test_movielens_split_reaches_the_check_point(fetch):
 
 
 def test_movielens_columns_have_the_papers_sizes(fetch):
-    pd = pytest.importorskip("pandas")
+    pd = needs.package("pandas")
     X, y = fetch("fetch_movielens100k", return_X_y=True)
     assert X.shape == (100_000, 26)
     assert list(X.columns[:7]) == ["age", "gender", "occupation", "zip", "user", "item", "decade"]

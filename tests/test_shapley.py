@@ -4,6 +4,7 @@ import sys
 from itertools import combinations
 from math import factorial
 
+import needs
 import numpy as np
 import pandas as pd
 import pytest
@@ -209,7 +210,7 @@ def test_two_hundred_columns_stay_exact():
 
 @pytest.mark.parametrize("case", [one_output, three_classes, mixed_columns])
 def test_it_agrees_with_the_exact_explainer_of_shap(case):
-    shap = pytest.importorskip("shap")
+    shap = needs.package("shap")
     model, X = case()
     names = model.columns_.names
     frame = pd.DataFrame(X, columns=names) if isinstance(X, np.ndarray) else X
@@ -238,7 +239,7 @@ def test_it_agrees_with_the_exact_explainer_of_shap(case):
 
 
 def test_a_result_turns_into_an_explanation_of_shap():
-    shap = pytest.importorskip("shap")
+    shap = needs.package("shap")
     model, X = mixed_columns()
     found = explain.shapley(model, X)
     converted = found.to_shap()
@@ -246,7 +247,7 @@ def test_a_result_turns_into_an_explanation_of_shap():
     np.testing.assert_array_equal(converted.values, found.values[:, :, 0])
     np.testing.assert_array_equal(converted.base_values, np.full(len(X), found.base[0]))
     assert converted.feature_names == ["a", "b", "c"]
-    plt = pytest.importorskip("matplotlib.pyplot")
+    plt = needs.package("matplotlib.pyplot")
     for plot in (shap.plots.waterfall, shap.plots.scatter):
         plot(converted[0] if plot is shap.plots.waterfall else converted[:, "c"], show=False)
         plt.close("all")

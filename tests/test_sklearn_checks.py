@@ -18,5 +18,7 @@ SMALL = {"n_members": 1, "rank": 8, "max_epochs": 60, "n_jobs": 1}
         CPRegressor(**SMALL, maps=Polynomial(3), learning_rate=0.01),
     ]
 )
-def test_estimator_obeys_scikit_learn(estimator, check):
+def test_estimator_obeys_scikit_learn(estimator, check, monkeypatch):
+    # Without it the check of array namespaces is left out. NumPy's is the one that is tried.
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
     check(estimator)
