@@ -6,7 +6,6 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 # Where rounding could matter: kernels, engines, estimators, explanations.
 ROUNDING := $(addprefix tests/test_,$(addsuffix .py,engine als losses penalties maps split \
 	target_knots estimators defaults odd_tables priors coefficients effects anova shapley))
-TARGET ?= $(shell $(BIN)/python .ci/target.py)
 BENCHMARKS := startup kernel scaling california als split ablation predict explain page formats riemannian mnist tabular/run
 
 .PHONY: demo test test-target lint bench reproduce clean
@@ -30,11 +29,11 @@ demo: $(VENV)/.base
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses 2 --cov --cov-report term:skip-covered --cov-fail-under 90
 
-# Compiled for another CPU than this one: TARGET=generic, haswell or any that LLVM knows. Without
-# features, those of that CPU hold and not this one's.
+# Compiled for another CPU than this one: TARGET is generic, haswell or any other that LLVM knows.
+# Without features, those of that CPU hold and not this one's.
 test-target: $(VENV)/.dev
-	export NUMBA_CPU_NAME=$(TARGET) NUMBA_CPU_FEATURES= && echo "compiled for $$NUMBA_CPU_NAME" && \
-	$(BIN)/python -m pytest --numprocesses 2 $(ROUNDING)
+	@target=$${TARGET:-$$($(BIN)/python .ci/target.py)} && echo "compiled for $$target:" && \
+	NUMBA_CPU_NAME=$$target NUMBA_CPU_FEATURES= $(BIN)/python -m pytest --numprocesses 2 $(ROUNDING)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
