@@ -71,7 +71,9 @@ def test_merged_members_predict_their_mean(n_outputs, init, monkeypatch):
     monkeypatch.setattr(fitting, "merge", lambda members: kept.extend(members) or merge(members))
     X, y = table()
     target = y if n_outputs == 1 else np.column_stack([y, -2 * y + X["age"]])
-    model = CPRegressor(**{**SMALL, "n_members": 3, "rank": 3, "init": init}).fit(X, target)
+    # On 300 rows a few held-out ones may say that a member is useless, and it is left out.
+    params = {**SMALL, "n_members": 3, "rank": 3, "init": init, "early_stopping": False}
+    model = CPRegressor(**params).fit(X, target)
     assert len(kept) == 3
     knots = [member.maps[0].knots_ for member in kept]
     assert not np.array_equal(knots[0], knots[1])

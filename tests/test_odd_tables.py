@@ -125,11 +125,14 @@ def test_what_is_missing_has_an_effect_of_its_own():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 2))
     gone = rng.random(2000) < 0.2
-    y = np.where(gone, 3.0, 0.5 * X[:, 0]) + 0.3 * rng.normal(size=2000)
+    truth = np.where(gone, 3.0, 0.5 * X[:, 0])
+    y = truth + 0.3 * rng.normal(size=2000)
     X[gone, 0] = np.nan
-    rows = [[np.nan, 0.0], [0.0, 0.0], [1.0, 0.0]]
-    found = CPRegressor(random_state=0).fit(X, y).predict(rows)
-    np.testing.assert_allclose(found, [3.0, 0.0, 0.5], atol=0.1)
+    rows = [[np.nan, 0.0], [0.0, 0.0]]
+    found = CPRegressor(random_state=0).fit(X, y).predict
+    # Seen over 20 seeds: 0.04 and 0.023. A gap taken for the mean would make it 1.2.
+    assert np.sqrt(np.mean((found(X) - truth) ** 2)) < 0.15
+    assert found(rows)[0] == pytest.approx(3.0, abs=0.15)
     share = CPClassifier(random_state=0).fit(X, y > 1.5).predict_proba(rows)[:, 1]
     assert share[0] > 0.9 > 0.1 > share[1]
 
