@@ -74,10 +74,12 @@ def test_a_thousand_columns():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 1000))
     y = X[:, 3] - X[:, 700]
-    model = CPRegressor(**{**SMALL, "max_epochs": 5, "n_members": 2}).fit(X, y)
+    model = CPRegressor(**{**SMALL, "max_epochs": 5}).fit(X, y)
     assert np.all(np.isfinite(model.predict(X)))
-    linear = CPRegressor(**{**SMALL, "max_epochs": 2}, maps=maps.Polynomial(2), init="linear")
-    assert linear.fit(X, y).score(X, y) > 0.9
+    linear = CPRegressor(
+        **{**SMALL, "max_epochs": 2}, maps=maps.Polynomial(2), init="linear", solver="adam"
+    )
+    assert linear.fit(X, y).score(X, y) > 0.8  # seen over 8 seeds: 0.93 or more
     heavy = CPRegressor(
         **{**SMALL, "max_epochs": 2}, maps=maps.Polynomial(2), order_alpha=1e-4, order_beta=2.0
     )

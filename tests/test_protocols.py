@@ -20,8 +20,8 @@ def fetch():
     return fetch
 
 
-def validation_error(model, parts):
-    model.fit(parts.X_train, parts.y_train)
+def validation_error(model, parts, n_rows=None):
+    model.fit(parts.X_train[:n_rows], parts.y_train[:n_rows])
     return mean_squared_error(parts.y_val, model.predict(parts.X_val))
 
 
@@ -38,7 +38,8 @@ def test_california_split_reaches_the_check_points(fetch):
     assert parts.X_test.shape == (4_128, 8)
     assert_standardised_on_train(parts)
     assert validation_error(LinearRegression(), parts) == pytest.approx(0.3712142443, abs=1e-10)
-    assert validation_error(SVR(C=10), parts) == pytest.approx(0.22361, abs=5e-6)
+    # On all rows it is 0.22361, in 20 s: `make reproduce` holds it to that.
+    assert validation_error(SVR(C=10), parts, 3_000) == pytest.approx(0.241247, abs=5e-6)
 
 
 def test_synthetic_split_reaches_the_check_points():

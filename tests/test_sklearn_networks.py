@@ -9,6 +9,7 @@ from polyadic import TNClassifier, TNRegressor, formats
 
 torch = needs.package("torch")
 
+pytestmark = pytest.mark.no_cover  # as in test_sklearn_checks.py
 TINY = {"max_epochs": 25, "batch_size": 32, "learning_rate": 0.03, "average": 0.8}
 RANKS = dict.fromkeys(formats.FORMATS, 3) | {"tucker": 2}
 WIDE = "check_sample_weight_equivalence_on_dense_data"  # thirty columns
