@@ -343,8 +343,11 @@ def test_order_penalty_shrinks_high_orders(name):
 def test_l2_shrinks_predictions_and_every_array(name):
     X, y = product_table()
     family = "auto" if name in RAW else "polynomial"
-    plain, held = (TNRegressor(name, maps=family, l2=l2, **SMALL).fit(X, y) for l2 in (0.0, 0.5))
-    assert np.std(held.predict(X)) < 0.9 * np.std(plain.predict(X))
+    # Every epoch is trained: the best one on held-out rows may be an early, hardly shrunk one.
+    params = {**SMALL, "maps": family, "early_stopping": False}
+    plain, held = (TNRegressor(name, l2=l2, **params).fit(X, y) for l2 in (0.0, 1.0))
+    # Seen: at most 0.855 (tr, 20 seeds, from 0.82), and 0.52 for the arrays (tt, 6 seeds).
+    assert np.std(held.predict(X)) < 0.95 * np.std(plain.predict(X))
     for extra, shrunk in zip(plain.extras_, held.extras_):
         assert np.linalg.norm(shrunk) < 0.9 * np.linalg.norm(extra)
 

@@ -171,7 +171,9 @@ def test_base_and_values_add_up_to_the_prediction(case):
         found = explain.shapley(model, X, background)
         raw = model.raw(X)
         scale = max(1.0, np.abs(raw).max())
-        np.testing.assert_allclose(found.base + found.values.sum(axis=1), raw, atol=1e-6 * scale)
+        # The prediction is summed in single precision, of terms that cancel in part. Seen over 20
+        # seeds: 1.4e-6 for two classes, 0.4e-6 for numbers.
+        np.testing.assert_allclose(found.base + found.values.sum(axis=1), raw, atol=1e-5 * scale)
 
 
 @cases
