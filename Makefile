@@ -27,13 +27,13 @@ demo: $(VENV)/.base
 	$(BIN)/polyadic demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses 2 --cov --cov-report term:skip-covered --cov-fail-under 90
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --cov --cov-report term:skip-covered --cov-fail-under 90
 
 # Compiled for another CPU than this one: TARGET is generic, haswell or any other that LLVM knows.
 # Without features, those of that CPU hold and not this one's.
 test-target: $(VENV)/.dev
 	@target=$${TARGET:-$$($(BIN)/python .ci/target.py)} && echo "compiled for $$target:" && \
-	NUMBA_CPU_NAME=$$target NUMBA_CPU_FEATURES= $(BIN)/python -m pytest --numprocesses 2 $(ROUNDING)
+	NUMBA_CPU_NAME=$$target NUMBA_CPU_FEATURES= $(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ROUNDING)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

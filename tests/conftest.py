@@ -10,7 +10,6 @@ import os
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -27,6 +26,10 @@ _DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 if _DATA.is_dir():
     os.environ.setdefault("POLYADIC_DATA", str(_DATA))
 
+# Tests run side by side: threads of BLAS, torch and boosted trees would only wait for each other.
+# Set before any of them is imported, which is why nothing here imports NumPy at the top.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # ---- other seeds ---------------------------------------------------------------------------------
 
 _SHIFT = int(os.environ.get("POLYADIC_TEST_SEED") or 0)
@@ -36,6 +39,8 @@ def pytest_sessionstart(session):
     """Let every estimator start from another seed, where POLYADIC_TEST_SEED asks for it."""
     if _SHIFT == 0:
         return
+    import numpy as np
+
     from polyadic.tabular import TableEstimator
 
     original = TableEstimator._seed
