@@ -3,9 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+# Where rounding could matter: kernels, engines, estimators, explanations.
+ROUNDING := $(addprefix tests/test_,$(addsuffix .py,engine als losses penalties maps split \
+	target_knots estimators defaults odd_tables priors coefficients effects anova shapley))
 BENCHMARKS := startup kernel scaling california als split ablation predict explain page formats riemannian mnist tabular/run
 
-.PHONY: demo test lint bench reproduce clean
+.PHONY: demo test test-target lint bench reproduce clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -24,7 +27,13 @@ demo: $(VENV)/.base
 	$(BIN)/polyadic demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest --numprocesses 2 --cov --cov-report term:skip-covered --cov-fail-under 90
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --cov --cov-report term:skip-covered --cov-fail-under 90
+
+# Compiled for another CPU than this one: TARGET is generic, haswell or any other that LLVM knows.
+# Without features, those of that CPU hold and not this one's.
+test-target: $(VENV)/.dev
+	@target=$${TARGET:-$$($(BIN)/python .ci/target.py)} && echo "compiled for $$target:" && \
+	NUMBA_CPU_NAME=$$target NUMBA_CPU_FEATURES= $(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ROUNDING)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

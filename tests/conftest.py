@@ -1,18 +1,91 @@
-"""Settings for every test: a folder of data beside the project, and a cache for compiled kernels.
+"""Settings for every test: a folder of data, a cache for compiled kernels, and the shift of seeds.
 
 Numba looks for changes in the file of the function that it loads from its cache, not in those of
-the functions that it calls. So the cache is named by the content of all kernels.
+the functions that it calls. So the cache is named by the content of all kernels, and by what else
+they are compiled for.
 """
 
 import hashlib
 import os
+from collections import Counter
 from pathlib import Path
+
+import pytest
 
 _ROOT = Path(__file__).resolve().parents[1]
 _KERNELS = sorted((_ROOT / "src" / "polyadic" / "kernels").glob("*.py"))
 _MARK = hashlib.sha256(b"".join(path.read_bytes() for path in _KERNELS)).hexdigest()[:12]
-os.environ.setdefault("NUMBA_CACHE_DIR", str(_ROOT / ".cache" / f"kernels-{_MARK}"))
+_BUILT_FOR = "".join(
+    f"-{name.lower()}={os.environ[name]}"
+    for name in ("NUMBA_CPU_NAME", "POLYADIC_SIMD")
+    if os.environ.get(name)
+)
+os.environ.setdefault("NUMBA_CACHE_DIR", str(_ROOT / ".cache" / f"kernels-{_MARK}{_BUILT_FOR}"))
 
 _DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 if _DATA.is_dir():
     os.environ.setdefault("POLYADIC_DATA", str(_DATA))
+
+# Tests run side by side: threads of BLAS, torch and boosted trees would only wait for each other.
+# Set before any of them is imported, which is why nothing here imports NumPy at the top.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# ---- other seeds ---------------------------------------------------------------------------------
+
+_SHIFT = int(os.environ.get("POLYADIC_TEST_SEED") or 0)
+
+
+def pytest_sessionstart(session):
+    """Let every estimator start from another seed, where POLYADIC_TEST_SEED asks for it."""
+    if _SHIFT == 0:
+        return
+    import numpy as np
+
+    from polyadic.tabular import TableEstimator
+
+    original = TableEstimator._seed
+
+    def shifted(self):
+        return int(np.random.SeedSequence([original(self), _SHIFT]).generate_state(1)[0] >> 1)
+
+    TableEstimator._seed = shifted
+
+
+# ---- tests that are left out ---------------------------------------------------------------------
+
+
+def _reason(report):
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return text.removeprefix("Skipped: ")
+
+
+def _refuse_a_skip(report):
+    """Turn a skipped test into a failed one under CI, where every part must be there."""
+    if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome, report.longrepr = "failed", f"CI must run this test: {_reason(report)}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    _refuse_a_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    report = yield
+    _refuse_a_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session):
+    """Say in the very last lines what was left out, why, and how to get what is missing."""
+    result = yield
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:  # the workers of a run in parallel have none
+        reasons = Counter(_reason(report) for report in reporter.stats.get("skipped", []))
+        for reason, count in sorted(reasons.items()):
+            reporter.write_line(f"{count} skipped: {reason}")
+    return result

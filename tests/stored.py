@@ -2,10 +2,10 @@
 
 from functools import cache
 
+import needs
 import numpy as np
 import pandas as pd
 import parts
-import pytest
 
 from polyadic import inits, losses, maps
 from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegressor
@@ -94,27 +94,27 @@ def build_passes():
 
 
 def build_network(format, n_outputs, **options):
-    pytest.importorskip("torch")
+    needs.package("torch")
     X = numbers()
     y = X[:, 0] * X[:, 1] + 1.0 if n_outputs == 1 else X**2
     return TNRegressor(format, **{**NETWORK, **options}).fit(X, y), X
 
 
 def build_network_labels(format, labels, **options):
-    pytest.importorskip("torch")
+    needs.package("torch")
     X = numbers()
     y = np.asarray(labels)[np.arange(ROWS) % len(labels)]
     return TNClassifier(format, **{**NETWORK, **options}).fit(X, y), X
 
 
 def build_named_network(format):
-    pytest.importorskip("torch")
+    needs.package("torch")
     X = frame()
     return TNRegressor(format, **NETWORK).fit(X, X["rooms"]), X
 
 
 def build_on_torch(**options):
-    pytest.importorskip("torch")
+    needs.package("torch")
     return build_numbers(engine="torch", **options)
 
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import needs
 import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -10,10 +11,10 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 import polyadic
 from polyadic import CPRegressor, cli, datasets, explain
 
-pytest.importorskip("typer")
-from typer.testing import CliRunner
+needs.package("typer")
+from typer.testing import CliRunner  # noqa: E402
 
-from polyadic.commands import app, demo
+from polyadic.commands import app, demo  # noqa: E402
 
 
 def run(*arguments):

@@ -8,6 +8,8 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import narwhals as nw
+import needs
 import numpy as np
 import pytest
 
@@ -219,16 +221,14 @@ def test_digest_ignores_the_last_bit_and_sees_the_rest():
 
 
 def files_of(recipe):
-    try:
+    with needs.data():
         sources.obtain(recipe)
-    except datasets.DatasetUnavailable as error:
-        pytest.skip(str(error))
     folder = os.environ.get("POLYADIC_DATA")
     places = [Path(folder)] if folder else []
     for place in (*places, sources.cache_folder()):
         if all((place / name).is_file() for name in recipe.files):
             return [tables.read_parquet((place / name).read_bytes()) for name in recipe.files]
-    return pytest.skip(f"{recipe.title} is cached as the publisher's archive only")
+    return needs.missing(f"the files of {recipe.title}", "set POLYADIC_DATA to their folder")
 
 
 def lines(columns, separator, end="\n"):
@@ -312,14 +312,12 @@ def test_california_archive_of_the_publisher_gives_the_same_table():
 
 @pytest.fixture
 def adult():
-    try:
+    with needs.data():
         return datasets.fetch_adult()
-    except datasets.DatasetUnavailable as error:
-        pytest.skip(str(error))
 
 
 def test_adult_question_marks_are_missing(adult):
-    pytest.importorskip("pandas")
+    needs.package("pandas")
     missing = adult.data.isna().sum()
     assert missing[missing > 0].to_dict() == {
         "workclass": 2_799,
@@ -333,9 +331,8 @@ def test_adult_question_marks_are_missing(adult):
 
 @pytest.mark.parametrize("library", ["pyarrow", "polars"])
 def test_tables_of_every_library_hold_the_same_values(adult, monkeypatch, library):
-    nw = pytest.importorskip("narwhals")
-    pytest.importorskip(library)
-    pytest.importorskip("pandas")
+    needs.package(library)
+    needs.package("pandas")
 
     def absent(*args):
         raise ImportError
@@ -368,14 +365,14 @@ def test_no_table_library_says_what_to_install(monkeypatch):
 
 @pytest.fixture
 def parquet(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
+    pa = needs.package("pyarrow")
+    pq = needs.package("pyarrow.parquet")
     pq.write_table(pa.table({"x": [0.5, 1.5], "k": [1, 2], "t": ["a", "b"]}), tmp_path / "t")
     return (tmp_path / "t").read_bytes()
 
 
 def test_polars_reads_the_same_columns_as_pyarrow(parquet, monkeypatch):
-    pytest.importorskip("polars")
+    needs.package("polars")
     expected = tables.read_parquet(parquet)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)  # None makes the import fail
     assert sources.digest(tables.read_parquet(parquet)) == sources.digest(expected)
@@ -389,10 +386,8 @@ def test_no_parquet_reader_says_what_to_install(parquet, monkeypatch):
 
 
 def test_mnist_has_500_of_each_digit():
-    try:
+    with needs.data():
         X, y = datasets.fetch_mnist5k(return_X_y=True)
-    except datasets.DatasetUnavailable as error:
-        pytest.skip(str(error))
     assert X.shape == (5_000, 784)
     assert (X.min(), X.max()) == (0, 255)
     assert np.bincount(y).tolist() == [500] * 10

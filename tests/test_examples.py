@@ -5,9 +5,8 @@ import re
 from pathlib import Path
 
 import matplotlib as mpl
+import needs
 import pytest
-
-from polyadic.datasets import DatasetUnavailable
 
 mpl.use("Agg")
 
@@ -25,10 +24,8 @@ def load(name):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_example_runs_and_draws_what_the_gallery_holds(name, tmp_path, capsys):
-    try:
+    with needs.data():
         load(name).main(tmp_path / "pictures", quick=True)
-    except DatasetUnavailable as error:
-        pytest.skip(str(error))
     drawn = {path.name for path in (tmp_path / "pictures").iterdir()}
     assert drawn == {path.name for path in GALLERY.glob(f"{name}_*.png")}
     shown = capsys.readouterr().out

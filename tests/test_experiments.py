@@ -3,6 +3,7 @@
 import csv
 import json
 
+import needs
 import numpy as np
 import pytest
 
@@ -207,7 +208,7 @@ def test_the_command_refuses_what_is_no_experiment(capsys):
 
 @pytest.fixture(scope="module")
 def quick_run(tmp_path_factory):
-    pytest.importorskip("matplotlib")
+    needs.package("matplotlib")
     folder, said = tmp_path_factory.mktemp("results"), []
     scale = Scale(quick=True, seeds=1, most_epochs=2)
     command.reproduce(folder, scale, ["synthetic", "coefficients"], said.append)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import combinations
 from math import comb
 
+import needs
 import numpy as np
 import pandas as pd
 import parts
@@ -16,7 +17,7 @@ from polyadic.explain.reading import code, read
 from polyadic.formats.cp import CPCores
 from polyadic.marginals import design
 
-torch = pytest.importorskip("torch")
+torch = needs.package("torch")
 
 ROWS = 40
 CASES = [case for case in parts.FORMATS if case[0] != "pn"]

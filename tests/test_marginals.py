@@ -1,5 +1,6 @@
 """Laws of marginals: they are what averages over the table's columns need, and no more."""
 
+import needs
 import numpy as np
 import pandas as pd
 import pytest
@@ -144,7 +145,7 @@ def test_passes_add_their_rows():
 
 
 def test_networks_remember_too():
-    pytest.importorskip("torch")
+    needs.package("torch")
     X = mixed()
     model = TNRegressor("tt", rank=2, max_epochs=1, random_state=0).fit(X, target(numbers()))
     assert [m.weight for m in model.marginals_] == [len(X)] * 3

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 
+import needs
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,7 +25,7 @@ from polyadic import (
     settings,
 )
 
-torch = pytest.importorskip("torch")
+torch = needs.package("torch")
 
 NAMES = sorted(formats.FORMATS)
 RAW = ["fm", "pn"]  # on raw columns
@@ -342,8 +343,11 @@ def test_order_penalty_shrinks_high_orders(name):
 def test_l2_shrinks_predictions_and_every_array(name):
     X, y = product_table()
     family = "auto" if name in RAW else "polynomial"
-    plain, held = (TNRegressor(name, maps=family, l2=l2, **SMALL).fit(X, y) for l2 in (0.0, 0.5))
-    assert np.std(held.predict(X)) < 0.9 * np.std(plain.predict(X))
+    # Every epoch is trained: the best one on held-out rows may be an early, hardly shrunk one.
+    params = {**SMALL, "maps": family, "early_stopping": False}
+    plain, held = (TNRegressor(name, l2=l2, **params).fit(X, y) for l2 in (0.0, 1.0))
+    # Seen: at most 0.855 (tr, 20 seeds, from 0.82), and 0.52 for the arrays (tt, 6 seeds).
+    assert np.std(held.predict(X)) < 0.95 * np.std(plain.predict(X))
     for extra, shrunk in zip(plain.extras_, held.extras_):
         assert np.linalg.norm(shrunk) < 0.9 * np.linalg.norm(extra)
 
@@ -396,9 +400,10 @@ def test_a_rank_too_small_for_the_linear_start_is_refused():
 def test_cp_members_train_on_torch_and_merge(init):
     X, y = table()
     params = {"engine": "torch", "n_members": 3, "rank": 6, "max_epochs": 20, "random_state": 0}
-    params |= {"batch_size": 32, "learning_rate": 0.03, "average": 0.9}
+    # Held-out rows are few here, and may say that a member is useless: it would be left out.
+    params |= {"batch_size": 32, "learning_rate": 0.03, "average": 0.9, "early_stopping": False}
     models = [CPRegressor(**params, init=init, n_jobs=n_jobs).fit(X, y) for n_jobs in (1, 2)]
-    assert models[0].score(X, y) > 0.65
+    assert models[0].score(X, y) > 0.6  # seen over 20 seeds: 0.68 or more, deviation 0.01
     assert models[0].weights_.shape == (18, 1)
     for a, b in zip(models[0].cores_, models[1].cores_):
         np.testing.assert_array_equal(a, b)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import needs
 import numpy as np
 import parts
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from polyadic import formats
 from polyadic.formats.network import NetworkCores
 
-torch = pytest.importorskip("torch")
+torch = needs.package("torch")
 
 from polyadic.nn import TensorNetwork  # noqa: E402
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 
+import needs
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,13 +25,13 @@ from sklearn.exceptions import NotFittedError
 
 import polyadic
 from polyadic import maps
-from polyadic.datasets import DatasetUnavailable, fetch_california_housing
+from polyadic.datasets import fetch_california_housing
 from polyadic.page import gather, page, payload
 
-pytest.importorskip("typer")
-from typer.testing import CliRunner
+needs.package("typer")
+from typer.testing import CliRunner  # noqa: E402
 
-from polyadic.commands import app
+from polyadic.commands import app  # noqa: E402
 
 
 def write(model, X, y, folder, **more):
@@ -116,10 +117,8 @@ def test_a_default_model_of_a_large_table_fits_into_a_megabyte_and_a_half(tmp_pa
 
 
 def test_a_default_model_of_california_fits_into_three_megabytes(tmp_path):
-    try:
+    with needs.data():
         split = fetch_california_housing(split="paper")
-    except DatasetUnavailable as error:
-        pytest.skip(str(error))
     model = polyadic.CPRegressor(max_epochs=2, random_state=0)  # the epochs do not move the knots
     path = write(model.fit(split.X_train, split.y_train), split.X_test, split.y_test, tmp_path)
     assert len(model.history_) > 1

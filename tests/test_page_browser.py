@@ -1,9 +1,8 @@
 """The live page in a browser: it computes what the model computes, and nothing else happens."""
 
 import json
-import os
-import shutil
 
+import needs
 import numpy as np
 import pandas as pd
 import parts
@@ -21,9 +20,8 @@ from pages import (
 import polyadic
 from polyadic import explain, maps
 
-if not os.environ.get("CI"):
-    pytest.importorskip("playwright", reason="needs playwright: pip install playwright")
-from playwright.sync_api import sync_playwright
+needs.package("playwright")
+from playwright.sync_api import sync_playwright  # noqa: E402
 
 # Chromium cannot use its sandbox as root, and need not talk to anyone.
 FLAGS = [
@@ -57,11 +55,7 @@ SHOWN = """() => {
 
 @pytest.fixture(scope="module")
 def browser():
-    path = shutil.which("chromium")
-    if path is None and os.environ.get("CI"):
-        pytest.fail("chromium is not installed, and CI must run these tests.")
-    if path is None:
-        pytest.skip("needs chromium, which is not installed.")
+    path = needs.chromium()
     with sync_playwright() as play:
         own = play.chromium.launch(executable_path=path, args=FLAGS)
         yield own

@@ -303,7 +303,8 @@ def test_a_waterfall_goes_from_the_base_to_the_prediction(kind, top):
     for before, after in itertools.pairwise(steps):
         assert after.get_x() == pytest.approx(before.get_x() + before.get_width())
     sizes = [abs(s.get_width()) for s in steps[:top]]
-    assert sizes == sorted(sizes, reverse=True)
+    # A width is the difference of two places: columns without effect are zero up to rounding.
+    assert np.diff(sizes).max() <= 1e-12 * sizes[0]
     labels = [t.get_text() for t in ax.get_yticklabels()]
     if top == 10:
         assert r"b\$1\$ = missing" in labels

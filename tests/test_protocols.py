@@ -1,5 +1,6 @@
 """The paper's splits, held by the figures that simple models reach on them."""
 
+import needs
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -13,16 +14,14 @@ from polyadic import datasets
 @pytest.fixture(scope="module")
 def fetch():
     def fetch(name, **options):
-        try:
+        with needs.data():
             return getattr(datasets, name)(**options)
-        except datasets.DatasetUnavailable as error:
-            pytest.skip(str(error))
 
     return fetch
 
 
-def validation_error(model, parts):
-    model.fit(parts.X_train, parts.y_train)
+def validation_error(model, parts, n_rows=None):
+    model.fit(parts.X_train[:n_rows], parts.y_train[:n_rows])
     return mean_squared_error(parts.y_val, model.predict(parts.X_val))
 
 
@@ -39,7 +38,8 @@ def test_california_split_reaches_the_check_points(fetch):
     assert parts.X_test.shape == (4_128, 8)
     assert_standardised_on_train(parts)
     assert validation_error(LinearRegression(), parts) == pytest.approx(0.3712142443, abs=1e-10)
-    assert validation_error(SVR(C=10), parts) == pytest.approx(0.22361, abs=5e-6)
+    # On all rows it is 0.22361, in 20 s: `make reproduce` holds it to that.
+    assert validation_error(SVR(C=10), parts, 3_000) == pytest.approx(0.241247, abs=5e-6)
 
 
 def test_synthetic_split_reaches_the_check_points():
@@ -65,7 +65,7 @@ def test_movielens_split_reaches_the_check_point(fetch):
 
 
 def test_movielens_columns_have_the_papers_sizes(fetch):
-    pd = pytest.importorskip("pandas")
+    pd = needs.package("pandas")
     X, y = fetch("fetch_movielens100k", return_X_y=True)
     assert X.shape == (100_000, 26)
     assert list(X.columns[:7]) == ["age", "gender", "occupation", "zip", "user", "item", "decade"]

@@ -5,6 +5,7 @@ import json
 import time
 import tracemalloc
 
+import needs
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,7 +23,7 @@ NAMED, THREE, SPLINE = "named columns", "three classes", "splines"
 @pytest.fixture(scope="module")
 def networks():
     """Return a network of each format, of two outputs."""
-    pytest.importorskip("torch")
+    needs.package("torch")
     X = np.random.default_rng(0).normal(size=(60, 3))
     options = {"rank": 4, "order": 3, "max_epochs": 1, "random_state": 0}
     return {name: TNRegressor(name, **options).fit(X, X[:, :2]) for name in FORMATS}

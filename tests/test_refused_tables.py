@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse
-from test_columns import frames, tables
+from test_columns import FRAMES, frames, tables
 
 from polyadic.columns import Columns
 
@@ -45,15 +45,26 @@ def test_text_in_an_array_is_refused(dtype):
         Columns.learn(X)
 
 
-@frames
+NEITHER = [datetime.datetime(2020, 1, 1), datetime.timedelta(1), datetime.time(1), [1.0], {"k": 1}]
+
+
+def has_a_type(make, value):
+    """Return False where pandas holds the value as an object, that is, as a category."""
+    table = make({"when": [value]})
+    return not isinstance(table, pd.DataFrame) or table["when"].dtype != object
+
+
 @pytest.mark.parametrize(
-    "value",
-    [datetime.datetime(2020, 1, 1), datetime.timedelta(1), datetime.time(1), [1.0], {"k": 1}],
+    ("make", "value"),
+    [
+        pytest.param(make, value, id=f"{name}-{type(value).__name__}")
+        for name, make in FRAMES.items()
+        for value in NEITHER
+        if has_a_type(make, value)
+    ],
 )
 def test_types_that_are_neither_numbers_nor_categories_are_refused(make, value):
     table = make({"a": [1.0, 2.0], "when": [value, value]})
-    if isinstance(table, pd.DataFrame) and table["when"].dtype == object:
-        pytest.skip("pandas holds this value as an object, that is, as a category")
     with pytest.raises(ValueError, match=r"Column 'when' has the type .*drop it, or name it"):
         Columns.learn(table)
     with pytest.raises(ValueError, match=r"Column 'when' has the type"):

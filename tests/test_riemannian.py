@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import needs
 import numpy as np
 import parts
 import pytest
@@ -298,7 +299,7 @@ def test_what_the_solver_refuses():
 
 
 def learn(estimator, X, y, **params):
-    pytest.importorskip("torch")
+    needs.package("torch")
     model = estimator(format="tt", solver="riemannian", random_state=0, **params)
     return model.fit(X, y)
 
@@ -337,7 +338,7 @@ def test_descent_learns_classes_from_categories(n_classes):
 def test_what_it_cannot_do_is_told():
     from polyadic import TNRegressor
 
-    pytest.importorskip("torch")
+    needs.package("torch")
     X, y = problem(60)
     with pytest.raises(ValueError, match="works on format='tt' only, got format='tr'"):
         TNRegressor(format="tr", solver="riemannian").fit(X, y)

@@ -4,6 +4,7 @@ import sys
 from itertools import combinations
 from math import factorial
 
+import needs
 import numpy as np
 import pandas as pd
 import pytest
@@ -170,7 +171,9 @@ def test_base_and_values_add_up_to_the_prediction(case):
         found = explain.shapley(model, X, background)
         raw = model.raw(X)
         scale = max(1.0, np.abs(raw).max())
-        np.testing.assert_allclose(found.base + found.values.sum(axis=1), raw, atol=1e-6 * scale)
+        # The prediction is summed in single precision, of terms that cancel in part. Seen over 20
+        # seeds: 1.4e-6 for two classes, 0.4e-6 for numbers.
+        np.testing.assert_allclose(found.base + found.values.sum(axis=1), raw, atol=1e-5 * scale)
 
 
 @cases
@@ -209,7 +212,7 @@ def test_two_hundred_columns_stay_exact():
 
 @pytest.mark.parametrize("case", [one_output, three_classes, mixed_columns])
 def test_it_agrees_with_the_exact_explainer_of_shap(case):
-    shap = pytest.importorskip("shap")
+    shap = needs.package("shap")
     model, X = case()
     names = model.columns_.names
     frame = pd.DataFrame(X, columns=names) if isinstance(X, np.ndarray) else X
@@ -238,7 +241,7 @@ def test_it_agrees_with_the_exact_explainer_of_shap(case):
 
 
 def test_a_result_turns_into_an_explanation_of_shap():
-    shap = pytest.importorskip("shap")
+    shap = needs.package("shap")
     model, X = mixed_columns()
     found = explain.shapley(model, X)
     converted = found.to_shap()
@@ -246,7 +249,7 @@ def test_a_result_turns_into_an_explanation_of_shap():
     np.testing.assert_array_equal(converted.values, found.values[:, :, 0])
     np.testing.assert_array_equal(converted.base_values, np.full(len(X), found.base[0]))
     assert converted.feature_names == ["a", "b", "c"]
-    plt = pytest.importorskip("matplotlib.pyplot")
+    plt = needs.package("matplotlib.pyplot")
     for plot in (shap.plots.waterfall, shap.plots.scatter):
         plot(converted[0] if plot is shap.plots.waterfall else converted[:, "c"], show=False)
         plt.close("all")

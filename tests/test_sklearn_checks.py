@@ -6,6 +6,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from polyadic import CPClassifier, CPRegressor
 from polyadic.maps import Polynomial
 
+# No coverage: it takes a quarter of the time, and the estimators' own tests run these lines too.
+pytestmark = pytest.mark.no_cover
 SMALL = {"n_members": 1, "rank": 8, "max_epochs": 60, "n_jobs": 1}
 
 
@@ -18,5 +20,7 @@ SMALL = {"n_members": 1, "rank": 8, "max_epochs": 60, "n_jobs": 1}
         CPRegressor(**SMALL, maps=Polynomial(3), learning_rate=0.01),
     ]
 )
-def test_estimator_obeys_scikit_learn(estimator, check):
+def test_estimator_obeys_scikit_learn(estimator, check, monkeypatch):
+    # Without it the check of array namespaces is left out. NumPy's is the one that is tried.
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
     check(estimator)

@@ -1,0 +1,119 @@
+"""One model file, read on several CPUs: the predictions are the same."""
+
+import os
+import pickle
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from llvmlite import binding
+from mixed import labels, table
+
+import polyadic
+from polyadic import CPClassifier, CPRegressor, maps
+
+# What the environment says to compile for another CPU, or in another way. Without features, those
+# of the named CPU hold, and not this machine's.
+TARGETS = {
+    "generic": {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""},
+    "haswell": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": ""},
+}
+if not binding.get_host_cpu_features().get("avx2"):
+    del TARGETS["haswell"]  # its instructions cannot run here
+SAME = 1e-6  # of the largest prediction; seen on znver3: 2e-7 for raw, 5e-7 for probabilities
+SHORT = {"max_epochs": 5, "random_state": 0}
+
+PREDICT = """
+import sys
+
+import numpy as np
+from test_targets import predict
+
+np.savez(sys.argv[2], **predict(sys.argv[1]))
+"""
+
+
+def numeric(n=400):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 6))
+    X[rng.random(X.shape) < 0.05] = np.nan
+    known = np.nan_to_num(X)
+    return X, known[:, 0] * known[:, 1] + np.sin(3 * known[:, 2]) + 10
+
+
+def fitted():
+    """Return models by name, and their tables: every loss, maps of every kind, gaps, categories."""
+    X, y = numeric()
+    frame, target = table(400)
+    each = [maps.Polynomial(6), maps.BSpline(), maps.Fourier(), maps.Chebyshev(), maps.Hat(), "hat"]
+    return {
+        "regression": (CPRegressor(**SHORT).fit(X, y), X),
+        "several outputs": (CPRegressor(**SHORT).fit(X, np.stack([y, y**2], axis=1)), X),
+        "maps": (CPRegressor(maps=dict(enumerate(each)), **SHORT).fit(X, y), X),
+        "polynomials": (CPRegressor(maps="polynomial", init="linear", **SHORT).fit(X, y), X),
+        "categories": (CPRegressor(**SHORT).fit(frame, target), frame),
+        "two classes": (CPClassifier(**SHORT).fit(frame, labels(target, 2)), frame),
+        "many classes": (CPClassifier(**SHORT).fit(frame, labels(target, 3)), frame),
+    }
+
+
+def predict(folder):
+    """Return what the models in this folder predict for their tables."""
+    found = {}
+    for name, X in pickle.loads((Path(folder) / "tables.pickle").read_bytes()).items():
+        model = polyadic.load(Path(folder) / name)
+        found[f"{name}, raw"] = model.raw(X)
+        if hasattr(model, "predict_proba"):
+            found[f"{name}, probabilities"] = model.predict_proba(X)
+    return found
+
+
+def predict_elsewhere(folder, target):
+    """Predict in a process that compiles for another target, and keeps what it compiled."""
+    cache = Path(os.environ["NUMBA_CACHE_DIR"]) / f"target-{target}"
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    own = {"NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": path, **TARGETS[target]}
+    command = [sys.executable, "-c", PREDICT, folder, folder / f"{target}.npz"]
+    subprocess.run(command, env=os.environ | own, check=True)
+    return dict(np.load(folder / f"{target}.npz"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    models = fitted()
+    for name, (model, _) in models.items():
+        model.save(folder / name)
+    tables = {name: X for name, (_, X) in models.items()}
+    (folder / "tables.pickle").write_bytes(pickle.dumps(tables))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(folder):
+    return predict(folder)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_saved_model_predicts_the_same_on_every_target(folder, expected, target):
+    found = predict_elsewhere(folder, target)
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        scale = np.abs(values).max()
+        np.testing.assert_allclose(found[name], values, rtol=0, atol=SAME * scale, err_msg=name)
+
+
+@pytest.mark.parametrize("turn", [6, 7])
+@pytest.mark.parametrize("host", ["znver3", "haswell", "generic"])
+@pytest.mark.parametrize("has_avx2", [False, True])
+def test_ci_compiles_for_another_cpu_than_its_own(turn, host, has_avx2):
+    place = Path(__file__).parents[1] / ".ci" / "target.py"
+    chosen = runpy.run_path(str(place))["other_target"](turn, host, has_avx2)
+    if has_avx2:
+        assert chosen != host
+        assert chosen == ("haswell" if turn == 7 else "generic") or host != "znver3"
+    else:
+        assert chosen == "generic"  # no instructions that the machine does not have
