@@ -29,11 +29,13 @@ demo: $(VENV)/.base
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --cov --cov-report term:skip-covered --cov-fail-under 90
 
-# Compiled for another CPU than this one: TARGET is generic, haswell or any other that LLVM knows.
-# Without features, those of that CPU hold and not this one's.
+# Compiled for another CPU than this one: TARGET is generic, haswell or any other that LLVM knows, or
+# plain for kernels without vector types. Without features, those of that CPU hold, not this one's.
 test-target: $(VENV)/.dev
 	@target=$${TARGET:-$$($(BIN)/python .ci/target.py)} && echo "compiled for $$target:" && \
-	NUMBA_CPU_NAME=$$target NUMBA_CPU_FEATURES= $(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ROUNDING)
+	if [ $$target = plain ]; then export POLYADIC_SIMD=0; \
+	else export NUMBA_CPU_NAME=$$target NUMBA_CPU_FEATURES=; fi && \
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ROUNDING)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -1,4 +1,6 @@
-"""Print a CPU to compile for that is not this machine's: generic and haswell take turns.
+"""Print how else to compile than for this machine: generic, haswell and plain take turns.
+
+The first two are CPUs; plain is this machine without vector types (POLYADIC_SIMD=0).
 
 The turn is the number of commits. A shallow clone does not know it, and a folder without git knows
 nothing: there the last commit's name and the day take its place.
@@ -31,10 +33,10 @@ def turn() -> int:
 
 
 def other_target(turn: int, host: str, has_avx2: bool) -> str:
-    """Return generic or haswell; never the host, and no instructions that it does not have."""
-    if host == "haswell" or not has_avx2:
-        return "generic"
-    return "haswell" if turn % 2 or host == "generic" else "generic"
+    """Return the target whose turn it is; never the host's, nor one that it cannot run."""
+    targets = ["generic", "haswell", "plain"] if has_avx2 else ["generic", "plain"]
+    targets = [target for target in targets if target != host]
+    return targets[turn % len(targets)]
 
 
 if __name__ == "__main__":

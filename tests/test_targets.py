@@ -20,6 +20,7 @@ from polyadic import CPClassifier, CPRegressor, maps
 TARGETS = {
     "generic": {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""},
     "haswell": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": ""},
+    "plain": {"POLYADIC_SIMD": "0"},
 }
 if not binding.get_host_cpu_features().get("avx2"):
     del TARGETS["haswell"]  # its instructions cannot run here
