@@ -107,14 +107,11 @@ def test_a_saved_model_predicts_the_same_on_every_target(folder, expected, targe
         np.testing.assert_allclose(found[name], values, rtol=0, atol=SAME * scale, err_msg=name)
 
 
-@pytest.mark.parametrize("turn", [6, 7])
 @pytest.mark.parametrize("host", ["znver3", "haswell", "generic"])
 @pytest.mark.parametrize("has_avx2", [False, True])
-def test_ci_compiles_for_another_cpu_than_its_own(turn, host, has_avx2):
+def test_ci_compiles_for_every_other_target_in_turn(host, has_avx2):
     place = Path(__file__).parents[1] / ".ci" / "target.py"
-    chosen = runpy.run_path(str(place))["other_target"](turn, host, has_avx2)
-    if has_avx2:
-        assert chosen != host
-        assert chosen == ("haswell" if turn == 7 else "generic") or host != "znver3"
-    else:
-        assert chosen == "generic"  # no instructions that the machine does not have
+    other_target = runpy.run_path(str(place))["other_target"]
+    chosen = {other_target(turn, host, has_avx2) for turn in range(6)}
+    possible = {"generic", "plain"} | ({"haswell"} if has_avx2 else set())
+    assert chosen == possible - {host}
