@@ -217,7 +217,7 @@ def test_class_weight_is_sample_weight_by_class(loss, n_classes):
 def test_digits():
     X, y = load_digits(return_X_y=True)
     model = CPClassifier(n_members=1, rank=24, max_epochs=15, random_state=0)
-    # Seen over 20 seeds: 0.87 to 0.92, and the same for generic code.
+    # Seen over 20 seeds: 0.87 to 0.92; for generic code over 4: 0.89 to 0.92.
     assert model.fit(X[:1200], y[:1200]).score(X[1200:], y[1200:]) > 0.8
 
 

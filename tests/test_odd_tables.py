@@ -132,7 +132,7 @@ def test_what_is_missing_has_an_effect_of_its_own():
     X[gone, 0] = np.nan
     rows = [[np.nan, 0.0], [0.0, 0.0]]
     found = CPRegressor(random_state=0).fit(X, y).predict
-    # Seen over 20 seeds: 0.04 and 0.023. A gap taken for the mean would make it 1.2.
+    # Seen over 20 seeds: 0.04 and 0.023. A gap taken for the mean of the column: 3 sqrt(0.2) = 1.3.
     assert np.sqrt(np.mean((found(X) - truth) ** 2)) < 0.15
     assert found(rows)[0] == pytest.approx(3.0, abs=0.15)
     share = CPClassifier(random_state=0).fit(X, y > 1.5).predict_proba(rows)[:, 1]

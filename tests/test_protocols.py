@@ -38,7 +38,7 @@ def test_california_split_reaches_the_check_points(fetch):
     assert parts.X_test.shape == (4_128, 8)
     assert_standardised_on_train(parts)
     assert validation_error(LinearRegression(), parts) == pytest.approx(0.3712142443, abs=1e-10)
-    # On all rows it is 0.22361, in 20 s: `make reproduce` holds it to that.
+    # On all rows it is 0.22361 and takes long: `make reproduce` holds it to that.
     assert validation_error(SVR(C=10), parts, 3_000) == pytest.approx(0.241247, abs=5e-6)
 
 

@@ -6,7 +6,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from polyadic import CPClassifier, CPRegressor
 from polyadic.maps import Polynomial
 
-# No coverage: it takes a quarter of the time, and the estimators' own tests run these lines too.
+# No coverage: it adds a quarter to the time, and the estimators' own tests run these lines too.
 pytestmark = pytest.mark.no_cover
 SMALL = {"n_members": 1, "rank": 8, "max_epochs": 60, "n_jobs": 1}
 
