@@ -132,6 +132,6 @@ def all_kernels():
             continue
         module = importlib.import_module(f"polyadic.kernels.{info.name}")
         for value in vars(module).values():
-            if isinstance(value, Dispatcher):
+            if type(value) is Dispatcher:
                 found[id(value)] = value
     return list(found.values())

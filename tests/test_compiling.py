@@ -10,8 +10,8 @@ from parts import all_kernels
 
 import polyadic
 from polyadic import CPClassifier, CPRegressor, maps
-from polyadic.kernels import compiling, examples
-from polyadic.kernels.examples import Form
+from polyadic.kernels import compiling, cp, examples
+from polyadic.kernels.examples import Plan
 
 X = np.random.default_rng(0).normal(size=(120, 3))
 Y = X[:, 0] * X[:, 1] + X[:, 2]
@@ -39,7 +39,7 @@ def test_a_fit_meets_no_kernel_in_a_form_that_was_not_compiled_ahead(name):
 
 
 # A group that is compiled in a few seconds: contraction, losses, and the kernels of a prior.
-_SMALL = ["False"] * 5 + ["True"]
+_SMALL = ["False"] * 5 + ["True", "False"]
 _SHARED = f"""
 import os
 from pathlib import Path
@@ -90,10 +90,11 @@ def test_warmup_refuses_an_odd_number_of_processes(n_jobs):
 
 def test_what_is_ready_is_not_compiled_again(monkeypatch):
     monkeypatch.setattr(compiling, "_ready", set())
-    for example in examples.fit_examples(Form(), True, True, True):
+    plan = Plan(prior=True)
+    for example in examples.fit_examples(plan):
         compiling.compile_example(example)
     monkeypatch.setattr(compiling, "compile_all", lambda *_: pytest.fail("nothing is missing"))
-    compiling.prepare_fit(Form(), True, True, True)
+    compiling.prepare_fit(plan)
 
 
 # ---- what is said -------------------------------------------------------------------------------
@@ -122,3 +123,8 @@ def test_a_compilation_is_told_once_with_its_time_and_only_where_asked(verbose):
     assert lines[1].startswith("Kernels were compiled in ")
     assert len(lines) == 2
     assert float(lines[1].split()[4]) < 60
+
+
+def test_a_kernel_for_kernels_refuses_to_be_called_from_python():
+    with pytest.raises(TypeError, match="is_dense is called by other kernels only; mark it @jit"):
+        cp.is_dense(None, 0)

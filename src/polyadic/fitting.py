@@ -25,7 +25,7 @@ from polyadic.ensemble import (
 )
 from polyadic.formats.cp import CPCores
 from polyadic.kernels.compiling import prepare_fit
-from polyadic.kernels.examples import Form
+from polyadic.kernels.examples import Form, Plan
 from polyadic.kernels.losses import LOGISTIC, SQUARED
 from polyadic.maps import Hat
 from polyadic.maps.base import FeatureMap
@@ -241,10 +241,10 @@ class CPEstimator(TableEstimator):
         self._passes = None
         maps = self._fit_maps(table)
         recipe = self._recipe(table, self._solver(table, maps))
-        self._prepare_kernels(maps, recipe)
+        n_members = self._n_members(recipe.prior)
+        self._prepare_kernels(maps, recipe, n_members)
         if recipe.prior and self.rank == "auto":
             recipe = replace(recipe, most_rank=self._highest_rank(maps))
-        n_members = self._n_members(recipe.prior)
         judged = held_out is not None or assign_folds(recipe, table, held_out, seed) is not None
         n_fits = count_fits(recipe, table, n_members, judged)
         members = self._with_progress(
@@ -258,12 +258,18 @@ class CPEstimator(TableEstimator):
             self.interaction_ = members[0].strength
         return members
 
-    def _prepare_kernels(self, maps: list[FeatureMap], recipe: Recipe) -> None:
+    def _prepare_kernels(self, maps: list[FeatureMap], recipe: Recipe, n_members: int) -> None:
         """Compile what the fit needs, where it was not done before: see `kernels.compiling`."""
-        form = Form(dense=any(m.all_slots for m in maps), order=recipe.order_alpha > 0)
-        sweeps = isinstance(recipe.solver, ALS | AlsThenAdam | AdamThenAls)
-        if self.engine == "fused":
-            prepare_fit(form, sweeps, not isinstance(recipe.solver, ALS), recipe.prior)
+        if self.engine != "fused":
+            return
+        plan = Plan(
+            Form(dense=any(m.all_slots for m in maps), order=recipe.order_alpha > 0),
+            least_squares=isinstance(recipe.solver, ALS | AlsThenAdam | AdamThenAls),
+            adam=not isinstance(recipe.solver, ALS),
+            prior=recipe.prior,
+            members=n_members > 1,
+        )
+        prepare_fit(plan)
 
     def _continue(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
         self._passes = None

@@ -59,6 +59,7 @@ def add_penalties(core, width, constant, penalty, metric, z, system):
     """Add gradient and Hessian of tr(A' K A) + tr(A' M A Z).
 
     core : (d * W,); penalty, metric : (d, 5) are K and M about their diagonals; z : (W * W,).
+    Where there is no M, metric is None.
     """
     dim, base = penalty.shape[0], 1 if constant else 0
     ld, n_sides = system.ld, width + LANES
@@ -76,13 +77,23 @@ def add_penalties(core, width, constant, penalty, metric, z, system):
                     system.sides[variable * n_sides + r] += v
                 elif other < base and k < base:
                     system.corner[r * width + r] += v
-        for b in range(-2, 3):
-            if metric[k, b + 2] != 0.0 and 0 <= k + b < dim:
-                _add_norm(core, width, k, b, base, 2.0 * metric[k, b + 2], z, system)
+    _add_norm(core, width, base, metric, z, system)
 
 
 @inner
-def _add_norm(core, width, k, b, base, scale, z, system):
+def _add_norm(core, width, base, metric, z, system):
+    """Add gradient and Hessian of tr(A' M A Z), where there is an M."""
+    if metric is None:
+        return
+    dim = metric.shape[0]
+    for k in range(dim):
+        for b in range(-2, 3):
+            if metric[k, b + 2] != 0.0 and 0 <= k + b < dim:
+                _add_norm_entry(core, width, k, b, base, 2.0 * metric[k, b + 2], z, system)
+
+
+@inner
+def _add_norm_entry(core, width, k, b, base, scale, z, system):
     """Add one entry of M, between elements k and k + b, times Z."""
     other, ld, n_sides = k + b, system.ld, width + LANES
     for q in range(width):

@@ -21,7 +21,7 @@ from numba import typeof
 from numba.core import event
 
 from polyadic.kernels import examples
-from polyadic.kernels.examples import Example, Form
+from polyadic.kernels.examples import Example, Form, Plan
 from polyadic.progress import Progress
 
 _MOST_PROCESSES = 4  # a process takes half a second to start; more of them find little left to do
@@ -81,8 +81,13 @@ def _all() -> Iterator[Example]:
 
 
 def _fit(*flags: str) -> Iterator[Example]:
-    dense, additive, order, least_squares, adam, prior = (flag == "True" for flag in flags)
-    return examples.fit_examples(Form(dense, additive, order), least_squares, adam, prior)
+    """Yield the kernels of the plan that `_flags` wrote down."""
+    dense, additive, order, *others = (flag == "True" for flag in flags)
+    return examples.fit_examples(Plan(Form(dense, additive, order), *others))
+
+
+def _flags(plan: Plan) -> list[str]:
+    return [str(flag) for flag in (*plan.form, *plan[1:])]
 
 
 _GROUPS: dict[str, Callable[..., Iterator[Example]]] = {"all": _all, "fit": _fit}
@@ -129,20 +134,19 @@ def compile_all(
             raise
 
 
-_ready: set[tuple] = set()
+_ready: set[Plan] = set()
 
 
-def prepare_fit(form: Form, least_squares: bool, adam: bool, prior: bool) -> None:
+def prepare_fit(plan: Plan) -> None:
     """Compile what a fit needs, where most of it is missing and there are cores to share it."""
-    plan = (*form, least_squares, adam, prior)
     if plan in _ready:
         return
     _ready.add(plan)
-    needed = {kernel for kernel, _ in examples.fit_examples(form, least_squares, adam, prior)}
+    needed = {kernel for kernel, _ in examples.fit_examples(plan)}
     missing = [kernel for kernel in needed if not _is_cached(kernel)]
     if len(missing) > _FEW and _usable_cores() > 1:
         with event.trigger_event(_SIDE_BY_SIDE):
-            compile_all("fit", [str(flag) for flag in plan])
+            compile_all("fit", _flags(plan))
 
 
 def warmup(n_jobs: int | None = None, verbose: bool = True) -> None:

@@ -57,8 +57,7 @@ def is_dense(dense, n):
     return dense[n]
 
 
-@inner
-def block_size(n_columns, width):
+def block_size(n_columns: int, width: int) -> int:
     """Return how many rows to take at a time: about 32 kB of factors."""
     return max(1, min(16, 8192 // (n_columns * width)))
 

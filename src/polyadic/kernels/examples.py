@@ -167,7 +167,7 @@ def als_examples() -> Iterator[Example]:
     yield als.normal_equations, (row, _WIDTH, row, slots, model, room, system)
     x, step = np.empty(n + reach + PAD), np.zeros(3 * _WIDTH)
     yield banded.solve, (system, _WIDTH, reach, True, 0.1, 1.0, dense_room, x, step)
-    yield banded.add_penalties, (core, _WIDTH, True, band, band, square, system)
+    yield banded.add_penalties, (core, _WIDTH, True, band, None, None, system)
     yield banded.solve_dense, (square, row, 0.1, 1.0, dense_room, np.zeros(_WIDTH))
     yield als.weight_moments, (row, _WIDTH, model, 0, room, square, np.zeros(_WIDTH))
     yield als.multiply, (core, _WIDTH, slots, row, np.empty(_WIDTH))
@@ -177,6 +177,9 @@ def als_examples() -> Iterator[Example]:
 def prior_examples() -> Iterator[Example]:
     """Yield what least squares under a prior needs besides: curvatures, and an additive model."""
     core, y, weight = np.ones(3 * _WIDTH), np.zeros((1, 1)), np.ones(1)
+    band, square = np.ones((3, 5)), np.zeros(_WIDTH * _WIDTH)
+    system = banded.System.zeros(2 * _WIDTH, _WIDTH, 3 * _WIDTH, 3 * _WIDTH)
+    yield banded.add_penalties, (core, _WIDTH, True, band, band, square, system)
     yield als.gram, (core, core, 3, _WIDTH, np.zeros(_WIDTH * _WIDTH))
     yield als.curvatures, (losses.LOGISTIC, 0.0, y, weight, np.zeros((1, 1)), np.empty((1, 1)))
     slots, values, band = _slots(), np.ones((1, 1)), np.eye(2, 4)
@@ -205,11 +208,10 @@ def order_examples() -> Iterator[Example]:
     yield penalties.order_gradient, (order, table, weights, *args)
 
 
-def default_map_examples() -> Iterator[Example]:
-    """Yield hats: as features, and in double precision to carry them over to other knots."""
+def hat_examples(dtype: type = _F4) -> Iterator[Example]:
+    """Yield hats: as features, or in double precision to carry them over to other knots."""
     x, knots, index = np.zeros(1), np.array([0.0, 1.0]), np.empty((1, 2), np.int32)
-    for dtype in (_F4, _F8):
-        yield encode.hats, (x, knots, 1, 0.0, index, np.empty((1, 2), dtype))
+    yield encode.hats, (x, knots, 1, 0.0, index, np.empty((1, 2), dtype))
 
 
 def other_map_examples() -> Iterator[Example]:
@@ -254,20 +256,34 @@ def all_examples() -> Iterator[Example]:
         yield from hats_examples(form)
     yield from explain_examples()
     yield from order_examples()
-    yield from default_map_examples()
+    yield from hat_examples()
+    yield from hat_examples(_F8)
     yield from other_map_examples()
     yield from loss_examples()
     yield from prior_examples()
 
 
-def fit_examples(form: Form, least_squares: bool, adam: bool, prior: bool) -> Iterator[Example]:
+class Plan(NamedTuple):
+    """What a fit consists of."""
+
+    form: Form = Form()
+    least_squares: bool = True
+    adam: bool = True
+    prior: bool = False
+    members: bool = True  # several, to be merged
+
+
+def fit_examples(plan: Plan) -> Iterator[Example]:
     """Yield what one fit needs, and its predictions on held-out rows."""
+    form, least_squares, adam, prior, members = plan
     if adam:
         yield from adam_examples(form)
     if least_squares:
         yield from als_examples()
     yield from contract_examples(form._replace(order=False))
-    yield from default_map_examples()
     yield from loss_examples()
+    yield from hat_examples()
+    if members:
+        yield from hat_examples(_F8)
     if prior:
         yield from prior_examples()

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import njit
-from numba.extending import register_jitable
+from numba.core.registry import CPUDispatcher
 
 # Sums may be reordered and fused, which vectorisation needs. NaN and infinity keep their meaning:
 # they are how divergence is seen.
@@ -46,11 +46,26 @@ def jit_exact(function: Callable[..., Any]) -> Callable[..., Any]:
     return _entry(function)
 
 
+class _Inner(CPUDispatcher):
+    """A kernel without an entry for Python, which would end the process if it were called."""
+
+    def __call__(self, *args: Any) -> Any:
+        name = self.py_func.__name__
+        raise TypeError(f"{name} is called by other kernels only; mark it @jit to call it here.")
+
+
+def _part(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **_OPTIONS, **options}
+    kernel = njit(**options)(function)
+    kernel.__class__ = _Inner
+    return kernel
+
+
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a kernel that only other kernels call, as a part of them."""
-    return register_jitable(fastmath=FAST, **_OPTIONS)(function)
+    return _part(function, fastmath=FAST)
 
 
 def inner_exact(function: Callable[..., Any]) -> Callable[..., Any]:
     """Do the same without leave to reorder."""
-    return register_jitable(**_OPTIONS)(function)
+    return _part(function)

@@ -39,24 +39,6 @@ def _one_output(code, shape, y, raw):
 
 
 @inner
-def _softmax(label, raw, p, slope):
-    """Return the cross-entropy of the class `label` and write the slopes of row p."""
-    n_outputs = raw.shape[1]
-    top = raw[p, 0]
-    for k in range(1, n_outputs):
-        if raw[p, k] > top:
-            top = raw[p, k]
-    norm = top - top
-    for k in range(n_outputs):
-        slope[p, k] = np.exp(raw[p, k] - top)
-        norm += slope[p, k]
-    for k in range(n_outputs):
-        slope[p, k] /= norm
-    slope[p, label] -= _ONE
-    return np.log(norm) + top - raw[p, label]
-
-
-@inner
 def add_losses(code, shape, y, weight, order, begin, raw, slope):
     """Return the weighted sum of losses and write the weighted slope of every row.
 
@@ -64,18 +46,27 @@ def add_losses(code, shape, y, weight, order, begin, raw, slope):
     (rows, L), belongs to row order[begin + p] of y. `shape` is the level of the quantile or the
     width of the Huber loss.
     """
-    out = 0.0
+    out, n_outputs = 0.0, raw.shape[1]
     for p in range(raw.shape[0]):
         i = order[begin + p]
-        if code == SOFTMAX:
-            out += weight[i] * _softmax(np.intp(y[i, 0]), raw, p, slope)
-            for k in range(raw.shape[1]):
-                slope[p, k] *= weight[i]
-        else:
-            for k in range(raw.shape[1]):
+        if code != SOFTMAX:
+            for k in range(n_outputs):
                 value, gradient = _one_output(code, shape, y[i, k], raw[p, k])
                 out += weight[i] * value
                 slope[p, k] = weight[i] * gradient
+            continue
+        top, label = raw[p, 0], np.intp(y[i, 0])
+        for k in range(1, n_outputs):
+            if raw[p, k] > top:
+                top = raw[p, k]
+        norm = top - top
+        for k in range(n_outputs):
+            slope[p, k] = np.exp(raw[p, k] - top)
+            norm += slope[p, k]
+        out += weight[i] * (np.log(norm) + top - raw[p, label])
+        for k in range(n_outputs):
+            slope[p, k] *= weight[i] / norm
+        slope[p, label] -= weight[i]
     return out
 
 

@@ -288,7 +288,7 @@ class AlsCourse(Course):
 
     def update_core(self, n: int, product: np.ndarray, grams: np.ndarray) -> None:
         """Move the core of column n to its minimum."""
-        metric, gram = np.zeros((self.problem.local.dims[n], 5)), np.zeros(self.width**2)
+        metric, gram = None, None
         if self.norm is not None:
             metric = self.strength * self.norm.metric[n]
             c = self.weights.reshape(-1, self.width)
@@ -309,7 +309,7 @@ class AlsCourse(Course):
 
     def update_additive(self, n: int) -> None:
         """Move the additive part of column n: a core of rank L with a product of one."""
-        dim, side = self.problem.local.dims[n], self.side
+        side = self.side
         block = Block(
             self.additive[n],
             self.slots[n],
@@ -317,8 +317,6 @@ class AlsCourse(Course):
             np.ones(len(self.raw) * side),
             pad(np.eye(self.raw.shape[1]), side),
             side,
-            np.zeros((dim, 5)),
-            np.zeros(side**2),
         )
         self.update(block)
 

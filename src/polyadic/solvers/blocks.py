@@ -30,14 +30,16 @@ class Block:
     product: np.ndarray  # (n * W,)
     weights: np.ndarray  # (L * W,)
     width: int
-    metric: np.ndarray  # (d, 5), M of a norm of the tensor, times its strength
-    gram: np.ndarray  # (W * W,), its Z
+    metric: np.ndarray | None = None  # (d, 5), M of a norm of the tensor, times its strength
+    gram: np.ndarray | None = None  # (W * W,), its Z
 
     def slope(self, core: np.ndarray) -> np.ndarray:
         """Return half the gradient of the penalties at another core : (d * W,)."""
         a = core.reshape(-1, self.width)
-        norm = band_product(self.metric, a) @ self.gram.reshape(self.width, self.width)
-        return (band_product(self.penalty, a) + norm).ravel()
+        out = band_product(self.penalty, a)
+        if self.metric is not None and self.gram is not None:
+            out = out + band_product(self.metric, a) @ self.gram.reshape(self.width, self.width)
+        return out.ravel()
 
 
 def pad(core: np.ndarray, width: int) -> np.ndarray:
@@ -128,7 +130,9 @@ def solve_block(block: Block, model: kernel.Quadratic, damping: float) -> tuple[
     width, slots = block.width, block.slots
     n = len(block.core) - (width if slots.constant else 0)
     near = slots.value.shape[1] * width - 1
-    reach = max(near, _far(block.penalty) * width, (_far(block.metric) + 1) * width - 1)
+    reach = max(near, _far(block.penalty) * width)
+    if block.metric is not None:
+        reach = max(reach, (_far(block.metric) + 1) * width - 1)
     system = banded.System.zeros(n, width, reach, len(block.core))
     room = kernel.Room.make(width, slots.value.shape[1])
     kernel.normal_equations(block.product, width, block.weights, slots, model, room, system)
