@@ -33,9 +33,10 @@ test: $(VENV)/.dev
 # plain for kernels without vector types. Without features, those of that CPU hold, not this one's.
 test-target: $(VENV)/.dev
 	@target=$${TARGET:-$$($(BIN)/python .ci/target.py)} && echo "compiled for $$target:" && \
-	if [ $$target = plain ]; then export POLYADIC_SIMD=0; \
+	tests="$(ROUNDING)"; \
+	if [ $$target = plain ]; then export POLYADIC_SIMD=0; tests="$(filter-out %_split.py,$(ROUNDING))"; \
 	else export NUMBA_CPU_NAME=$$target NUMBA_CPU_FEATURES=; fi && \
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ROUNDING)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $$tests
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

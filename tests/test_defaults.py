@@ -29,6 +29,12 @@ def strengths_used(monkeypatch, estimator, n=400):
     return used
 
 
+def test_auto_takes_adam_where_a_row_meets_more_elements_than_least_squares_serves():
+    X = np.random.default_rng(0).random((60, 2))
+    model = CPRegressor(maps=maps.BSpline(degree=4), n_members=1, max_epochs=1).fit(X, X[:, 0])
+    assert np.all(np.isfinite(model.predict(X)))
+
+
 def test_the_first_members_try_every_strength_and_the_others_take_the_best(monkeypatch):
     model = CPRegressor(n_members=4, n_jobs=1, **QUICK)
     used = strengths_used(monkeypatch, model)

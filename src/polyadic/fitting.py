@@ -32,7 +32,8 @@ from polyadic.maps.base import FeatureMap
 from polyadic.solvers.adam import Adam, AdamState
 from polyadic.solvers.als import ALS, MAX_SWEEPS, PATIENCE, AdamThenAls, AlsThenAdam
 from polyadic.solvers.base import Solver
-from polyadic.solvers.blocks import MOST_SLOTS, dense_slots, sweep_cost, working_room
+from polyadic.solvers.blocks import MOST_SLOTS, dense_slots, n_slots, sweep_cost, working_room
+from polyadic.solvers.split import MANY_SLOTS
 from polyadic.tabular import TableEstimator
 
 _PEAK_RATE = 0.015  # learning_rate="auto", for a narrow table
@@ -137,7 +138,7 @@ class CPEstimator(TableEstimator):
         rank = min(RANKS) if code == LOGISTIC and self._believes() else _RANK
         wide = working_room(maps, rank, 0) > _MOST_ROOM
         slots = dense_slots(maps)
-        if not plain or wide or slots > MOST_SLOTS:
+        if not plain or wide or max(map(n_slots, maps)) > MOST_SLOTS:
             return "adam"
         if slots > 0:
             polish = code == SQUARED and self.max_epochs == "auto"
@@ -260,12 +261,13 @@ class CPEstimator(TableEstimator):
 
     def _prepare_kernels(self, maps: list[FeatureMap], recipe: Recipe, n_members: int) -> None:
         """Compile what the fit needs, where it was not done before: see `kernels.compiling`."""
-        if self.engine != "fused":
-            return
+        if self.engine != "fused" or self.init != "near_one":
+            return  # another start may have an additive part, or not: it compiles as it goes
+        shared = n_members == 1 and sum(map(n_slots, maps)) >= MANY_SLOTS
         plan = Plan(
             Form(dense=any(m.all_slots for m in maps), order=recipe.order_alpha > 0),
             least_squares=isinstance(recipe.solver, ALS | AlsThenAdam | AdamThenAls),
-            adam=not isinstance(recipe.solver, ALS),
+            adam=not (isinstance(recipe.solver, ALS) or shared),
             prior=recipe.prior,
             members=n_members > 1,
         )

@@ -1,7 +1,7 @@
 """Solve the normal equations of a block: a band, bordered by the rows of one constant element.
 
 The band is factorised as L L', the constant is eliminated by its Schur complement, and the padding
-of the rank, which nothing meets, is kept apart by the damping of the diagonal.
+of the rank, which nothing meets, is kept apart by a floor under the diagonal.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ takes the next kernel that no other has claimed, and leaves it in the cache, for
 
 from __future__ import annotations
 
+import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numba import typeof
 from numba.core import event
 
@@ -28,6 +31,8 @@ _MOST_PROCESSES = 4  # a process takes half a second to start; more of them find
 _FEW = 4  # missing kernels that are compiled sooner than another process starts
 
 _SIDE_BY_SIDE = "polyadic:compile"  # the event of several kernels compiled in several processes
+
+_LONGEST = 120.0  # seconds that a helper may take longer than this process
 
 # What a helper process runs: which kernels, and where claims are written, come as arguments.
 _HELPER = "from polyadic.kernels.compiling import help_out; help_out()"
@@ -60,78 +65,91 @@ def compile_example(example: Example) -> None:
 
 
 def _take_turns(work: Sequence[Example], claims: Path, done: Callable[[int], None]) -> None:
-    """Compile what no other process has claimed; tell how many are claimed in all."""
-    for number, example in enumerate(work):
+    """Compile the kernels that no other process has claimed; tell how many are claimed in all.
+
+    A kernel is claimed in all its forms: Numba keeps one index of them, and would lose entries if
+    two processes wrote to it.
+    """
+    forms: dict[Any, list[Example]] = {}
+    for example in work:
+        forms.setdefault(example[0], []).append(example)
+    for number, own in enumerate(forms.values()):
         try:
             (claims / str(number)).touch(exist_ok=False)
         except FileExistsError:
             continue
-        compile_example(example)
+        for example in own:
+            compile_example(example)
         done(len(os.listdir(claims)))
 
 
 def help_out() -> None:
     """Take part in what another process compiles: see `compile_all`."""
-    group, claims = sys.argv[1:3]
-    _take_turns(list(_GROUPS[group](*sys.argv[3:])), Path(claims), lambda _: None)
+    plan, claims = sys.argv[1:]
+    _take_turns(_work(json.loads(plan)), Path(claims), lambda _: None)
 
 
-def _all() -> Iterator[Example]:
-    return examples.all_examples()
+def _work(plan: Sequence[Any] | None) -> list[Example]:
+    """Return the kernels of a plan, of which helpers get a copy in JSON; None: all kernels."""
+    if plan is None:
+        return list(examples.all_examples())
+    form, *others = plan
+    return list(examples.fit_examples(Plan(Form(*form), *others)))
 
 
-def _fit(*flags: str) -> Iterator[Example]:
-    """Yield the kernels of the plan that `_flags` wrote down."""
-    dense, additive, order, *others = (flag == "True" for flag in flags)
-    return examples.fit_examples(Plan(Form(dense, additive, order), *others))
+def _may_start_helpers() -> bool:
+    """Tell whether this is a process of its own, with a Python that can be started again.
+
+    Not in one of the processes of a parallel job, which would compile side by side as it is.
+    """
+    name = Path(sys.executable or "").stem.lower()
+    alone = multiprocessing.current_process().name == "MainProcess"
+    return alone and name.startswith(("python", "pypy")) and not getattr(sys, "frozen", False)
 
 
-def _flags(plan: Plan) -> list[str]:
-    return [str(flag) for flag in (*plan.form, *plan[1:])]
-
-
-_GROUPS: dict[str, Callable[..., Iterator[Example]]] = {"all": _all, "fit": _fit}
-
-
-def _helpers(n_helpers: int, group: str, claims: str, flags: Sequence[str]) -> list:
+def _helpers(n_helpers: int, plan: Plan | None, claims: str) -> list[subprocess.Popen]:
     """Start processes; where that is not possible, this one does all the work."""
-    if not sys.executable or getattr(sys, "frozen", False):
-        return []
-    command = [sys.executable, "-c", _HELPER, group, claims, *flags]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    try:
-        return [
-            subprocess.Popen(command, env=environment, **quiet)  # type: ignore[call-overload]
-            for _ in range(n_helpers)
-        ]
-    except OSError:
-        return []
+    started: list[subprocess.Popen] = []
+    if not _may_start_helpers():
+        return started
+    command = [sys.executable, "-c", _HELPER, json.dumps(plan), claims]
+    path = os.pathsep.join(p for p in sys.path if p)
+    # Nothing is imported from the folder that the user happens to be in.
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+    none = subprocess.DEVNULL
+    for _ in range(n_helpers):
+        try:
+            helper = subprocess.Popen(
+                command, env=environment, stdin=none, stdout=none, stderr=none
+            )
+        except OSError:
+            break
+        started.append(helper)
+    return started
 
 
 def compile_all(
-    group: str,
-    flags: Sequence[str] = (),
+    plan: Plan | None,
     n_processes: int | None = None,
     done: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Compile a group of kernels; `done` is told how many are claimed so far.
+    """Compile the kernels of a plan, or all; `done` is told how many are claimed so far.
 
     What a helper cannot compile, or leaves when it fails, is compiled when it is called.
     """
-    work = list(_GROUPS[group](*flags))
     n_processes = min(_usable_cores(), _MOST_PROCESSES) if n_processes is None else n_processes
     with tempfile.TemporaryDirectory() as claims:
-        helpers = _helpers(n_processes - 1, group, claims, flags)
+        helpers = _helpers(n_processes - 1, plan, claims)
         try:
-            _take_turns(work, Path(claims), done)
+            _take_turns(_work(plan), Path(claims), done)
             for helper in helpers:
-                helper.wait()
-        except BaseException:
+                helper.wait(_LONGEST)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
             for helper in helpers:
                 helper.kill()
                 helper.wait()
-            raise
 
 
 _ready: set[Plan] = set()
@@ -141,20 +159,21 @@ def prepare_fit(plan: Plan) -> None:
     """Compile what a fit needs, where most of it is missing and there are cores to share it."""
     if plan in _ready:
         return
-    _ready.add(plan)
     needed = {kernel for kernel, _ in examples.fit_examples(plan)}
     missing = [kernel for kernel in needed if not _is_cached(kernel)]
     if len(missing) > _FEW and _usable_cores() > 1:
         with event.trigger_event(_SIDE_BY_SIDE):
-            compile_all("fit", _flags(plan))
+            compile_all(plan)
+    _ready.add(plan)
 
 
 def warmup(n_jobs: int | None = None, verbose: bool = True) -> None:
     """Compile every kernel ahead, so that no later fit has to.
 
     For images of containers, and for anyone who would rather wait now than later: kernels are
-    compiled once per machine and installed version, and kept in Numba's cache beside the package,
-    or in the folder that NUMBA_CACHE_DIR names.
+    compiled once per kind of CPU and installed version, and kept in Numba's cache beside the
+    package, or in the folder that NUMBA_CACHE_DIR names. An image that is built on one CPU and runs
+    on another needs a common one: set NUMBA_CPU_NAME=generic for both.
 
     Parameters
     ----------
@@ -168,14 +187,17 @@ def warmup(n_jobs: int | None = None, verbose: bool = True) -> None:
     >>> import polyadic
     >>> polyadic.warmup(verbose=False)  # doctest: +SKIP
     """
-    if n_jobs is not None and (not isinstance(n_jobs, int) or n_jobs < 1):
+    whole = isinstance(n_jobs, int | np.integer) and not isinstance(n_jobs, bool)
+    if n_jobs is not None and not (whole and n_jobs >= 1):
         raise ValueError(f"n_jobs must be a whole number of at least 1, or None, got {n_jobs!r}.")
     if not verbose:
-        compile_all("all", n_processes=n_jobs)
+        compile_all(None, n_jobs)
         return
-    bar = Progress(sum(1 for _ in _all()), "Compiling kernels")
-    compile_all("all", n_processes=n_jobs, done=bar.reach)
-    bar.close()
+    bar = Progress(len({kernel for kernel, _ in _work(None)}), "Compiling kernels")
+    try:
+        compile_all(None, n_jobs, bar.reach)
+    finally:
+        bar.close()
 
 
 class _Stopwatch(event.Listener):
@@ -206,13 +228,14 @@ def announced(verbose: bool) -> Iterator[None]:
 
     Only where someone is likely to read it: on request, or on a terminal.
     """
-    if not (verbose or sys.stderr.isatty()):
+    stream = sys.stderr  # None in a process without a console
+    if stream is None or not (verbose or stream.isatty()):
         yield
         return
 
     def say(text: str) -> None:
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
+        stream.write(text + "\n")
+        stream.flush()
 
     watch = _Stopwatch(say)
     try:

@@ -1,8 +1,8 @@
 """Contract a CP weight tensor with the local features of rows: the paper's Algorithms 1 and 2.
 
-Shapes (D table rows in all, W the rank padded to a multiple of LANES):
+Shapes (D table rows in all, W the rank padded to a multiple of PAD):
     table    : (D * W,)  the cores one below the other, with two guard rows at either end
-    weights  : (L, W)    the output matrix C, transposed, zero in the padding
+    weights  : (L * W,)  the output matrix C, transposed, zero in the padding
     additive : (D * L,)  the additive part, or None
     index    : (n * S,)  row of the table each slot points to
     value    : (n * S,)  what that row is multiplied with

@@ -7,9 +7,9 @@ a model may lack (dense columns, an additive part, an order penalty).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,13 +23,14 @@ from polyadic.kernels import (
     penalties,
     predict,
     shapley,
-    sharing,
-    split,
     splits,
 )
 from polyadic.kernels.cp import GUARD, Layout
 from polyadic.kernels.jit import VECTORS
 from polyadic.kernels.simd import PAD
+
+if VECTORS or TYPE_CHECKING:
+    from polyadic.kernels import sharing, split
 
 # One row, one column of three elements (the constant and two hats), rank one, one output.
 _WIDTH, _HEIGHT = PAD, 3 + 2 * GUARD
@@ -243,17 +244,19 @@ def explain_examples() -> Iterator[Example]:
     yield shapley.values_by_sets, (*rows, *sets, np.empty((1, 1, 1)))
 
 
-def all_examples() -> Iterator[Example]:
-    """Yield every kernel in every form, those that take longest to compile first."""
-    for dense, part, order in product((False, True), repeat=3):
-        form = Form(dense, part, order)
+ALL_FORMS = [Form(*has) for has in product((False, True), repeat=3)]
+
+
+def all_examples(forms: Sequence[Form] = ALL_FORMS) -> Iterator[Example]:
+    """Yield every kernel in these forms, those that take longest to compile first."""
+    for form in forms:
         yield from adam_examples(form)
         yield from split_examples(form)
     yield from als_examples()
-    for dense, part in product((False, True), repeat=2):
-        form = Form(dense, part)
-        yield from contract_examples(form)
-        yield from hats_examples(form)
+    for form in forms:
+        if not form.order:  # predictions know nothing of penalties
+            yield from contract_examples(form)
+            yield from hats_examples(form)
     yield from explain_examples()
     yield from order_examples()
     yield from hat_examples()

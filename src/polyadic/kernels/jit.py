@@ -57,7 +57,8 @@ class _Inner(CPUDispatcher):
 def _part(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **_OPTIONS, **options}
     kernel = njit(**options)(function)
-    kernel.__class__ = _Inner
+    if isinstance(kernel, CPUDispatcher):  # and not the function itself, under NUMBA_DISABLE_JIT
+        kernel.__class__ = _Inner
     return kernel
 
 

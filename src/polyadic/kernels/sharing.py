@@ -19,7 +19,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from polyadic.kernels.jit import inner
-from polyadic.kernels.vectors import data_of
+from polyadic.kernels.pointers import data_of
 
 _APART = 16  # numbers between two of the board: two cache lines
 _PATIENCE = 512  # looks before the processor is offered to other threads

@@ -21,6 +21,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global, signatur
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
 from polyadic.kernels.jit import FAST
+from polyadic.kernels.pointers import data_of
 
 LANES = 8
 _SCALAR = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
@@ -43,15 +44,6 @@ def _llvm(vector: Vector) -> ir.VectorType:
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager, kind):
         super().__init__(manager, kind, _llvm(kind))
-
-
-def data_of(context, builder, kind, array):
-    """Return the pointer to an array's numbers.
-
-    One instruction; `make_array` would write the array's whole description to the stack and read it
-    back, for LLVM to take away again: the kernels have hundreds of loads and stores.
-    """
-    return context.data_model_manager[kind].get(builder, array, "data")
 
 
 def _pointer(context, builder, kind, array, at, vector):

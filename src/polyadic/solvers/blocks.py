@@ -66,6 +66,12 @@ def dense_slots(maps: Sequence[FeatureMap]) -> int:
     return max((m.dim - m.constant for m in maps if m.all_slots), default=0)
 
 
+def n_slots(m: FeatureMap) -> int:
+    """Return how many elements of a fitted map a row meets, the constant not counted."""
+    kinds = {"numeric": np.float64, "categorical": np.int64}
+    return m.encode(np.zeros(1, kinds[m.kind]))[0].shape[1]
+
+
 def sweep_cost(maps: Sequence[FeatureMap], rank: int) -> float:
     """Return about how many epochs of Adam take as long as a sweep, where a map is dense.
 
@@ -81,12 +87,12 @@ def sweep_cost(maps: Sequence[FeatureMap], rank: int) -> float:
 
 def check_maps(local: LocalFeatures) -> None:
     """Refuse columns whose rows meet more than a few elements."""
-    for n, n_slots in enumerate(np.diff(local.layout.slots)):
-        if n_slots > MOST_SLOTS:
+    for n, count in enumerate(np.diff(local.layout.slots)):
+        if count > MOST_SLOTS:
             raise ValueError(
                 f"solver='als' serves maps with at most {MOST_SLOTS} neighbouring elements a row, "
                 "the constant not counted: 'hat', 'onehot', BSpline of degree 3 or less, "
-                f"Polynomial of d={MOST_SLOTS + 1} or less. Column {n} has a map with {n_slots} "
+                f"Polynomial of d={MOST_SLOTS + 1} or less. Column {n} has a map with {count} "
                 "elements a row: change it, or use solver='adam'."
             )
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from itertools import pairwise
 from threading import Thread
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polyadic.kernels import adam, split
+from polyadic.kernels import adam
 from polyadic.kernels.cp import Layout
 from polyadic.kernels.jit import VECTORS
-from polyadic.kernels.sharing import new_board
 from polyadic.kernels.simd import aligned
+
+if VECTORS or TYPE_CHECKING:
+    from polyadic.kernels import split
+    from polyadic.kernels.sharing import new_board
 
 MANY_SLOTS = 48  # in a row; with fewer, one thread alone would be slower for the parts
 MUCH_WORK = 6144  # slots in a batch: 128 rows of the fewest; smaller steps were not tried
