@@ -103,7 +103,7 @@ class _Effect:
             step = -step / noise - pull / self.spread
             kernel.factorise(factor)
             kernel.solve(factor, step)
-            step *= min(1.0, longest / max(np.abs(step).max(), _TINY))
+            step *= min(1.0, longest / max(np.abs(step).max(initial=0.0), _TINY))
             kernel.invert(factor, inverse)
             kernel.add_effect(self.slots, step, k, raw)
             values += step
