@@ -28,7 +28,7 @@ from polyadic.kernels.examples import Example, Form, Plan
 from polyadic.progress import Progress
 
 _MOST_PROCESSES = 4  # a process takes half a second to start; more of them find little left to do
-_FEW = 4  # missing kernels that are compiled sooner than another process starts
+_FEW = 2  # missing kernels that are compiled sooner than another process starts
 
 _SIDE_BY_SIDE = "polyadic:compile"  # the event of several kernels compiled in several processes
 
