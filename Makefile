@@ -32,11 +32,13 @@ test: $(VENV)/.dev
 	$(if $(CI),--cov --cov-report term:skip-covered --cov-fail-under 90)
 
 # Compiled for another CPU than this one: TARGET is generic, haswell or any other that LLVM knows, or
-# plain for kernels without vector types. Without features, those of that CPU hold, not this one's.
+# plain for kernels without vector types, which LLVM vectorises by where arrays happen to lie: their
+# last bits are not promised. Without features, those of that CPU hold, not this one's.
 test-target: $(VENV)/.dev
 	@target=$${TARGET:-$$($(BIN)/python .ci/target.py)} && echo "compiled for $$target:" && \
 	tests="$(ROUNDING)"; \
-	if [ $$target = plain ]; then export POLYADIC_SIMD=0; tests="$(filter-out %_split.py,$(ROUNDING))"; \
+	if [ $$target = plain ]; then export POLYADIC_SIMD=0; \
+	tests="-k not(same_bits) $(filter-out %_split.py,$(ROUNDING))"; \
 	else export NUMBA_CPU_NAME=$$target NUMBA_CPU_FEATURES=; fi && \
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $$tests
 

@@ -15,7 +15,7 @@ from statistics import median
 
 from common import machine, print_table, print_title, verdict
 
-REPEATS = 3
+REPEATS = 5
 IMPORT_REQUIRED = 1.0  # seconds
 UNWANTED = ("torch", "matplotlib", "pandas")
 

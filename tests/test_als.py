@@ -401,7 +401,8 @@ def test_balancing_lopsided_terms_leaves_predictions_alone():
     family, columns = local_table()
     rng = np.random.default_rng(0)
     features = local.encode(family, columns)
-    scale = [np.array([1.0, 30.0, 1.0]), 1.0, np.array([1.0, 1e-3, 1.0]), 1.0, 1.0]
+    scale = [np.ones(3) for _ in family]
+    scale[0][1], scale[2][1] = 30.0, 1e-3
     factors = [s * rng.normal(1.0, 0.3, (m.dim, 3)) for s, m in zip(scale, family)]
     cores = CPCores(factors, rng.normal(size=(3, 2)), np.zeros(2))
     even = balanced(cores, features)
