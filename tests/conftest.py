@@ -38,7 +38,7 @@ collect_ignore = ["test_simd.py", "test_split.py"] if os.environ.get("POLYADIC_S
 _SHIFT = int(os.environ.get("POLYADIC_TEST_SEED") or 0)
 
 
-def pytest_sessionstart(session):
+def _shift_seeds():
     """Let every estimator start from another seed, where POLYADIC_TEST_SEED asks for it."""
     if _SHIFT == 0:
         return
@@ -52,6 +52,15 @@ def pytest_sessionstart(session):
         return int(np.random.SeedSequence([original(self), _SHIFT]).generate_state(1)[0] >> 1)
 
     TableEstimator._seed = shifted
+
+
+def pytest_sessionstart(session):
+    """Shift the seeds; compile kernels once, before there are workers that would each do it."""
+    _shift_seeds()
+    if getattr(session.config.option, "numprocesses", None):  # a worker has none
+        import polyadic
+
+        polyadic.warmup()
 
 
 # ---- tests that are left out ---------------------------------------------------------------------
