@@ -24,9 +24,11 @@ from models import catboost
 from sklearn.metrics import log_loss
 from tasks import Data, load
 
-from polyadic import CPClassifier, CPRegressor, ensemble, priors
+from polyadic import CPClassifier, CPRegressor
 from polyadic.maps import Hat
-from polyadic.solvers import course
+from polyadic.objective import prior
+from polyadic.solvers import loop
+from polyadic.training import members
 
 SETS = [
     "airfoil",
@@ -58,8 +60,8 @@ def nothing() -> Iterator[None]:
 # Name, what is changed inside, parameters that differ from the defaults.
 VARIANTS: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("the defaults", nothing, {}),
-    ("one strength for all tables", without(ensemble, **PLAIN), {}),
-    ("one weight for all columns", without(course, _WEIGHT_PACE=0.0), {}),
+    ("one strength for all tables", without(members, **PLAIN), {}),
+    ("one weight for all columns", without(loop, _WEIGHT_PACE=0.0), {}),
     ("no sweep before Adam", nothing, {"solver": "adam"}),
     ("sweeps alone", nothing, {"solver": "als"}),
     ("48 knots for all tables", nothing, {"maps": Hat(48)}),
@@ -75,14 +77,14 @@ VARIANTS: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
 TWO_CLASSES: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("the defaults", nothing, {}),
     ("penalties on factors, Adam", nothing, {"solver": "als+adam"}),
-    ("one interaction for all tables", without(ensemble, INTERACTIONS=(0.1,)), {}),
-    ("next to no interaction", without(ensemble, INTERACTIONS=(1e-4,)), {}),
+    ("one interaction for all tables", without(members, INTERACTIONS=(0.1,)), {}),
+    ("next to no interaction", without(members, INTERACTIONS=(1e-4,)), {}),
     (
         "one spread for all columns",
-        without(priors, learn_spreads=lambda problem, shapes: np.ones(len(shapes))),
+        without(prior, learn_spreads=lambda problem, shapes: np.ones(len(shapes))),
         {},
     ),
-    ("no least spread", without(priors, _LEAST=0.0), {}),
+    ("no least spread", without(prior, _LEAST=0.0), {}),
     ("one member", nothing, {"n_members": 1}),
     ("five members", nothing, {"n_members": 5}),
     ("rank 16", nothing, {"rank": 16}),

@@ -16,18 +16,18 @@ import peak
 import torch
 from common import machine, medians, print_table, print_title, verdict
 
-from polyadic import local, penalties
+from polyadic.data.features import always_touched, encode, stack_height
 from polyadic.datasets import fetch_california_housing
-from polyadic.inits import Gaussian, Init, NearOne
 from polyadic.kernels import adam as kernel
 from polyadic.kernels.cp import GUARD
 from polyadic.kernels.simd import LANES
-from polyadic.local import always_touched
-from polyadic.losses import SquaredError
 from polyadic.maps import Hat, Polynomial
 from polyadic.maps.base import FeatureMap
+from polyadic.objective import penalties
+from polyadic.objective.losses import SquaredError
+from polyadic.objective.problem import Problem, Rows
 from polyadic.solvers.adam import AdamState
-from polyadic.solvers.base import Problem, Rows
+from polyadic.solvers.inits import Gaussian, Init, NearOne
 
 RATE, AVERAGE, L2 = 1e-3, 0.99, 3e-7
 ADAM = 19  # operations per entry: moments 3 + 4, move 6, running average 6
@@ -57,7 +57,7 @@ class Fused:
 
     def __init__(self, case: Case, X: np.ndarray, y: np.ndarray):
         maps = [case.map.clone().fit(x) for x in X.T]
-        self.features = local.encode(maps, list(X.T))
+        self.features = encode(maps, list(X.T))
         self.batch, self.n = case.batch, len(y)
         rows = Rows(self.features, y[:, None], np.ones(self.n))
         ridge = penalties.ridge(maps, L2)
@@ -117,7 +117,7 @@ class Fused:
     @property
     def height(self) -> int:
         """Rows of the stacked cores, guard rows included."""
-        return local.stack_height(self.features.dims)
+        return stack_height(self.features.dims)
 
     def met(self) -> np.ndarray:
         """Return how many rows of the cores each batch of an epoch meets."""

@@ -106,11 +106,11 @@ def fit(point: Point, X: np.ndarray, y: np.ndarray) -> None:
 
 def epoch_seconds(point: Point, X: np.ndarray, y: np.ndarray) -> float:
     """Train a member and return the median time from one report of the solver to the next."""
-    from polyadic.ensemble import Recipe, Table, train_members
-    from polyadic.inits import NearOne
-    from polyadic.losses import SquaredError
     from polyadic.maps import Hat, OneHot
+    from polyadic.objective.losses import SquaredError
     from polyadic.solvers.adam import Adam
+    from polyadic.solvers.inits import NearOne
+    from polyadic.training.members import Recipe, Table, train_members
 
     columns = list(np.ascontiguousarray(X.T))
     maps = [Hat(point.knots) for _ in columns]

@@ -22,7 +22,7 @@ from polyadic import CPRegressor
 from polyadic.datasets import Split, load_synthetic
 from polyadic.explain import coefficients
 from polyadic.explain.elements import affine_powers
-from polyadic.inits import Linear
+from polyadic.solvers.inits import Linear
 
 NAME = "coefficients"
 N_COLUMNS = 7

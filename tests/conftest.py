@@ -44,7 +44,7 @@ def _shift_seeds():
         return
     import numpy as np
 
-    from polyadic.tabular import TableEstimator
+    from polyadic.estimators.base import TableEstimator
 
     original = TableEstimator._seed
 

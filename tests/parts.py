@@ -8,9 +8,9 @@ import pkgutil
 import numpy as np
 from numba.core.registry import CPUDispatcher as Dispatcher
 
-from polyadic import formats, inits, kernels, losses, maps
-from polyadic.formats.cp import CPCores
-from polyadic.formats.network import NetworkCores
+from polyadic import inits, kernels, losses, maps, networks
+from polyadic.networks.cores import NetworkCores
+from polyadic.networks.cp import CPCores
 
 MAPS = [
     maps.Polynomial(),
@@ -73,7 +73,7 @@ FORMATS = [
     ("pn", {"rank": 3, "order": 1}),
     ("pn", {"rank": 2, "order": 3}),
 ]
-NETWORKS = [(name, kwargs) for name, kwargs in FORMATS if formats.FORMATS[name].is_network]
+NETWORKS = [(name, kwargs) for name, kwargs in FORMATS if networks.FORMATS[name].is_network]
 
 
 def random_cores(dims, rank, n_outputs, seed=0, zeros=0.2, additive=False):
@@ -93,7 +93,7 @@ def random_cores(dims, rank, n_outputs, seed=0, zeros=0.2, additive=False):
 
 def random_network(name, kwargs, dims, n_outputs, seed=0, zeros=0.2):
     """Return cores and extras of a format in which a share of the entries is exactly zero."""
-    form = formats.resolve(name)(dims, n_outputs=n_outputs, **kwargs)
+    form = networks.resolve(name)(dims, n_outputs=n_outputs, **kwargs)
     rng = np.random.default_rng(seed)
 
     def draw(*shape):

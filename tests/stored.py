@@ -9,8 +9,8 @@ import parts
 
 from polyadic import inits, losses, maps
 from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegressor
-from polyadic.formats import FORMATS
-from polyadic.store import load, save
+from polyadic.io import load, save
+from polyadic.networks import FORMATS
 
 TINY = {"rank": 4, "n_members": 1, "max_epochs": 2, "random_state": 0}
 NETWORK = {"rank": 4, "order": 3, "max_epochs": 2, "random_state": 0}

@@ -6,10 +6,12 @@ import numpy as np
 import parts
 import pytest
 
-from polyadic import CPClassifier, CPRegressor, inits, local, losses, maps, penalties
-from polyadic.formats.cp import CPCores
+from polyadic import CPClassifier, CPRegressor, inits, losses, maps
+from polyadic.data.features import encode
+from polyadic.networks.cp import CPCores
+from polyadic.objective import penalties
+from polyadic.objective.problem import Problem, Rows
 from polyadic.solvers.als import ALS, AlsCourse, balanced
-from polyadic.solvers.base import Problem, Rows
 
 n_outputs_of_interest = pytest.mark.parametrize("n_outputs", [1, 3])
 
@@ -67,7 +69,7 @@ def make_problem(loss, n_outputs, extra="", seed=0, n=60):
         y = (y > 0).astype(float)
     if loss.code == losses.Softmax.code:
         y = rng.integers(0, n_outputs, (n, 1)).astype(float)
-    rows = Rows(local.encode(family, columns), y, rng.random(n) + 0.5)
+    rows = Rows(encode(family, columns), y, rng.random(n) + 0.5)
     fixed = penalties.ridge(family, 0.01) + penalties.smoothness(family, 0.02)
     order = penalties.Order(0.01, penalties.emphasis(family, 1.5)) if extra == "order" else None
     norm = tensor_norm(family) if extra == "norm" else None
@@ -235,7 +237,7 @@ def test_singular_equations_are_no_obstacle(empty):
     x = np.repeat(np.arange(4.0), 5)
     family = [maps.Hat(4).fit(x), maps.OneHot().fit(x.astype(int))]
     y = np.zeros((20, 1)) if empty else np.sin(x)[:, None]
-    rows = Rows(local.encode(family, [x, x.astype(int)]), y, np.ones(20))
+    rows = Rows(encode(family, [x, x.astype(int)]), y, np.ones(20))
     zero = penalties.ridge(family, 0.0)
     problem = Problem(
         rows, None, losses.SquaredError(), np.zeros(1), [m.degrees for m in family], zero, zero
@@ -400,7 +402,7 @@ def test_elements_that_are_no_neighbours_are_refused():
 def test_balancing_lopsided_terms_leaves_predictions_alone():
     family, columns = local_table()
     rng = np.random.default_rng(0)
-    features = local.encode(family, columns)
+    features = encode(family, columns)
     scale = [np.ones(3) for _ in family]
     scale[0][1], scale[2][1] = 30.0, 1e-3
     factors = [s * rng.normal(1.0, 0.3, (m.dim, 3)) for s, m in zip(scale, family)]

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from polyadic import CPClassifier, CPRegressor, maps, settings
+from polyadic import CPClassifier, CPRegressor, maps
+from polyadic.estimators import validation
 
 X = np.random.default_rng(0).normal(size=(20, 3))
 Y = X[:, 0]
@@ -134,8 +135,8 @@ def test_memory_of_a_machine_that_does_not_say(monkeypatch):
     def silent(name):
         raise ValueError(name)
 
-    monkeypatch.setattr(settings.os, "sysconf", silent)
-    assert settings.physical_memory() == 8e9
+    monkeypatch.setattr(validation.os, "sysconf", silent)
+    assert validation.physical_memory() == 8e9
 
 
 def test_validation_rows_without_targets():

@@ -14,7 +14,8 @@ from polyadic import CPRegressor, cli, datasets, explain
 needs.package("typer")
 from typer.testing import CliRunner  # noqa: E402
 
-from polyadic.commands import app, demo  # noqa: E402
+from polyadic.cli import demo  # noqa: E402
+from polyadic.cli.app import app  # noqa: E402
 
 
 def run(*arguments):
@@ -56,7 +57,7 @@ class Absent:
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Absent())
 from polyadic import CPRegressor, cli, datasets, explain
-from polyadic.commands import demo
+from polyadic.cli import demo
 def fetch(**_):
     raise datasets.DatasetUnavailable("none")
 datasets.fetch_california_housing = fetch
@@ -119,9 +120,9 @@ def test_help_lists_the_commands():
 
 @pytest.mark.parametrize("missing", ["typer", "rich", "pyarrow"])
 def test_without_the_extra_the_command_says_what_to_install(monkeypatch, capsys, missing):
-    for name in [n for n in sys.modules if n.split(".")[:2] == ["polyadic", "commands"]]:
+    for name in [n for n in sys.modules if n.startswith("polyadic.cli.")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delattr(polyadic, "commands", raising=False)
+        monkeypatch.delattr(cli, name.rpartition(".")[2])
     for name in [n for n in sys.modules if n.split(".")[0] == missing]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, missing, None)

@@ -10,7 +10,7 @@ import parts
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from polyadic import CPClassifier, CPRegressor, explain, formats, maps
+from polyadic import CPClassifier, CPRegressor, explain, maps, networks
 from polyadic.explain import coefficient, coefficients
 from polyadic.explain.elements import affine_powers
 
@@ -100,7 +100,7 @@ cases = pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def network(name, kwargs, n_outputs):
     """Return a model into which a random network is put, and its raw prediction, written anew."""
     own = {"x0": maps.Polynomial(3), "x1": maps.Polynomial(3, standardize=True)}
-    if not formats.FORMATS[name].constants:
+    if not networks.FORMATS[name].constants:
         own = dict.fromkeys(own, maps.Polynomial(2))
     model = CPRegressor(maps=own, **FEW).fit(mixed(), target(n_outputs))
     tensor = parts.random_network(name, kwargs, [m.dim for m in model.maps_], n_outputs)
@@ -247,7 +247,8 @@ def test_coefficients_are_those_of_the_constant_where_a_row_without_a_category_t
     X.loc[0, "city"] = None
     model = CPRegressor(maps=own, **FEW).fit(X, y)
     found = [coefficient(m, {"a": 1, "b": 1}) for m in (model, traded(model))]
-    assert abs(found[0] - found[1]) > 1e-3
+    # Seen over 20 seeds: 2e-4 to 1e-2. Where no row tells, they agree to 1e-9.
+    assert abs(found[0] - found[1]) > 1e-5
 
 
 def test_size_is_the_coefficient_times_the_deviations_of_the_elements():

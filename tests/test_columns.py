@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyadic.columns import Column, Columns, n_rows
+from polyadic.data.columns import Column, Columns, n_rows
 
 DATA = {
     "x": [1.5, None, -2.0, 4.0],
@@ -395,7 +395,7 @@ def test_no_data_frame_library_is_needed():
     code = """
 import sys
 sys.modules |= {"pandas": None, "polars": None, "pyarrow": None}
-from polyadic.columns import Columns
+from polyadic.data.columns import Columns
 print(Columns.learn([[1.0, "a"]], categorical_features=[1])[1])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

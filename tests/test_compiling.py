@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import polyadic
-from polyadic import CPClassifier, CPRegressor, fitting, maps
-from polyadic.kernels import compiling, cp, examples
+from polyadic import CPClassifier, CPRegressor, maps
+from polyadic.estimators import cp as estimators_cp
+from polyadic.kernels import cp, examples
 from polyadic.kernels.examples import Form, Plan
+from polyadic.training import compiling
 
 X = np.random.default_rng(0).normal(size=(120, 3))
 Y = X[:, 0] * X[:, 1] + X[:, 2]
@@ -47,7 +49,7 @@ def forms(kernels):
 def test_a_fit_meets_no_kernel_in_a_form_that_was_not_compiled_ahead(name, monkeypatch):
     fit, plan = FITS[name]
     asked = []
-    monkeypatch.setattr(fitting, "prepare_fit", asked.append)
+    monkeypatch.setattr(estimators_cp, "prepare_fit", asked.append)
     work = list(examples.fit_examples(plan))
     for example in work:
         compiling.compile_example(example)
@@ -62,7 +64,7 @@ def test_a_fit_meets_no_kernel_in_a_form_that_was_not_compiled_ahead(name, monke
 SMALL = Plan(least_squares=False, adam=False, prior=True)
 _SHARED = """
 import os, time
-from polyadic.kernels import compiling
+from polyadic.training import compiling
 from polyadic.kernels.examples import Plan
 own, original, take_turns = [], compiling.compile_example, compiling._take_turns
 
@@ -151,7 +153,7 @@ def test_what_is_ready_is_not_compiled_again(monkeypatch):
 _TOLD = """
 import numpy as np
 from numba import njit
-from polyadic.kernels import compiling
+from polyadic.training import compiling
 with compiling.announced({verbose}):
     for _ in range(2):
         njit(lambda x: x + 1)(1)

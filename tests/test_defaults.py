@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from polyadic import CPClassifier, CPRegressor, ensemble, maps
-from polyadic.solvers import course
+from polyadic import CPClassifier, CPRegressor, maps
+from polyadic.solvers import loop
 from polyadic.solvers.adam import Adam
 from polyadic.solvers.als import MAX_SWEEPS, AdamThenAls, AlsThenAdam
-from polyadic.solvers.base import Solution
+from polyadic.solvers.contract import Solution
+from polyadic.training import members
 
 QUICK = {"rank": 4, "max_epochs": 8, "random_state": 0}
 
@@ -21,9 +22,9 @@ def noisy_table(n=400, n_columns=4, noise=0.1, seed=0):
 def strengths_used(monkeypatch, estimator, n=400):
     """Return the strength of every problem that a fit solves."""
     used = []
-    penalised = ensemble.penalised
+    penalised = members.penalised
     monkeypatch.setattr(
-        ensemble, "penalised", lambda r, *args: used.append(r.strength) or penalised(r, *args)
+        members, "penalised", lambda r, *args: used.append(r.strength) or penalised(r, *args)
     )
     estimator.fit(*noisy_table(n))
     return used
@@ -38,7 +39,7 @@ def test_auto_takes_adam_where_a_row_meets_more_elements_than_least_squares_serv
 def test_the_first_members_try_every_strength_and_the_others_take_the_best(monkeypatch):
     model = CPRegressor(n_members=4, n_jobs=1, **QUICK)
     used = strengths_used(monkeypatch, model)
-    tried = [s for s in ensemble.STRENGTHS for _ in range(2)]  # two members on a small table
+    tried = [s for s in members.STRENGTHS for _ in range(2)]  # two members on a small table
     assert used[: len(tried)] == tried
     assert len(used) == len(tried) + 2
     assert len(set(used[len(tried) :])) == 1
@@ -74,7 +75,7 @@ def test_columns_without_effect_are_held_flatter_than_by_equal_weights(monkeypat
         return np.mean(sizes[2:]) / np.mean(sizes[:2])
 
     weighed = flatness()
-    monkeypatch.setattr(course, "_WEIGHT_PACE", 0.0)
+    monkeypatch.setattr(loop, "_WEIGHT_PACE", 0.0)
     assert weighed < 0.7 * flatness()
 
 
@@ -181,11 +182,11 @@ def test_a_member_that_never_left_the_start_is_left_out():
     maps_, cores = model.maps_, model.tensor_
 
     def member(loss):
-        return ensemble.Member(maps_, Solution(cores, loss=loss))
+        return members.Member(maps_, Solution(cores, loss=loss))
 
-    _, merged = ensemble.merge([member(0.1), member(0.4), member(0.6)])
+    _, merged = members.merge([member(0.1), member(0.4), member(0.6)])
     assert merged.rank == 2 * cores.rank
-    _, merged = ensemble.merge([member(np.inf), member(np.inf)])
+    _, merged = members.merge([member(np.inf), member(np.inf)])
     assert merged.rank == 2 * cores.rank
 
 

@@ -6,12 +6,14 @@ import numpy as np
 import parts
 import pytest
 
-from polyadic import local, losses, maps, penalties
-from polyadic.formats.cp import CPCores
+from polyadic import losses, maps
+from polyadic.data.features import always_touched, encode
 from polyadic.kernels import adam as kernel
 from polyadic.kernels.jit import jit
+from polyadic.networks.cp import CPCores
+from polyadic.objective import penalties
+from polyadic.objective.problem import Problem, Rows
 from polyadic.solvers.adam import Adam, AdamState, FusedCourse
-from polyadic.solvers.base import Problem, Rows
 
 n_outputs_of_interest = pytest.mark.parametrize("n_outputs", [1, 3])
 
@@ -36,7 +38,7 @@ def make_problem(loss, n_outputs, family, columns, order=None, seed=0):
         y = (y > 0).astype(float)
     if loss.code == losses.Softmax.code:
         y = rng.integers(0, n_outputs, (n, 1)).astype(float)
-    rows = Rows(local.encode(family, columns), y, rng.random(n) + 0.5)
+    rows = Rows(encode(family, columns), y, rng.random(n) + 0.5)
     zero = penalties.ridge(family, 0.0)
     degrees = [m.degrees for m in family]
     return Problem(rows, None, loss, np.zeros(n_outputs), degrees, zero, zero, order)
@@ -47,7 +49,7 @@ def make_problem(loss, n_outputs, family, columns, order=None, seed=0):
 @pytest.mark.parametrize("zeros", [0.0, 0.3])
 def test_contraction_matches_the_dense_tensor(n_outputs, additive, zeros):
     family, columns = parts.mixed_table()
-    features = local.encode(family, columns)
+    features = encode(family, columns)
     cores = parts.random_cores(features.dims, 3, n_outputs, zeros=zeros, additive=additive)
     expected = dense_prediction(cores, family, columns)
     np.testing.assert_allclose(cores.contract(features), expected, rtol=2e-4, atol=2e-4)
@@ -68,7 +70,7 @@ def hat_table(n_columns, n=75, seed=0):
 @pytest.mark.parametrize("n_columns", [1, 2, 5])
 def test_contraction_of_hats_is_the_contraction_of_their_features(n_outputs, additive, n_columns):
     family, columns = hat_table(n_columns)
-    features = local.encode(family, columns)
+    features = encode(family, columns)
     cores = parts.random_cores(features.dims, 11, n_outputs, additive=additive)
     expected = cores.contract(features)
     knots = [m.knots_ for m in family]
@@ -83,7 +85,7 @@ def test_contraction_does_not_depend_on_other_rows():
     rng = np.random.default_rng(0)
     columns = [rng.normal(size=9001), rng.normal(size=9001)]
     family = [maps.Hat(8).fit(x) for x in columns]
-    features = local.encode(family, columns)
+    features = encode(family, columns)
     cores = parts.random_cores(features.dims, 5, 2)
     few = features.take(np.arange(100, 107))
     np.testing.assert_array_equal(cores.contract(few), cores.contract(features)[100:107])
@@ -95,7 +97,7 @@ def batch_gradient(problem, cores, rows):
     flat = kernel.Rows(
         features.index.ravel(), features.value.ravel(), problem.y.astype(float), problem.weight
     )
-    always = local.always_touched(features.layout, features.dims)
+    always = always_touched(features.layout, features.dims)
     job = kernel.Job(
         parameters=state.parameters,
         moments=state.moments,
@@ -241,7 +243,7 @@ def test_penalty_of_rarely_met_rows_is_not_forgotten():
     column = np.repeat(np.arange(40), 10)
     y = np.where(column < 20, 1.0, -1.0)[:, None]
     family = [maps.OneHot().fit(column)]
-    rows = Rows(local.encode(family, [column]), y, np.ones(400))
+    rows = Rows(encode(family, [column]), y, np.ones(400))
     strength = 0.01
     problem = Problem(
         rows,

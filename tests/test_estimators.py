@@ -9,8 +9,10 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 
-from polyadic import CPClassifier, CPRegressor, inits, local, losses, maps
-from polyadic.ensemble import merge
+from polyadic import CPClassifier, CPRegressor, inits, losses, maps
+from polyadic.data.features import encode
+from polyadic.estimators import cp as estimators_cp
+from polyadic.training.members import merge
 
 # ---- laws ---------------------------------------------------------------------------------------
 
@@ -65,10 +67,11 @@ def test_a_weight_of_two_is_the_row_twice_and_of_zero_no_row():
 @pytest.mark.parametrize("n_outputs", [1, 2])
 @pytest.mark.parametrize("init", ["near_one", "linear"])
 def test_merged_members_predict_their_mean(n_outputs, init, monkeypatch):
-    import polyadic.fitting as fitting
 
     kept = []
-    monkeypatch.setattr(fitting, "merge", lambda members: kept.extend(members) or merge(members))
+    monkeypatch.setattr(
+        estimators_cp, "merge", lambda members: kept.extend(members) or merge(members)
+    )
     X, y = table()
     target = y if n_outputs == 1 else np.column_stack([y, -2 * y + X["age"]])
     # On 300 rows a few held-out ones may say that a member is useless, and it is left out.
@@ -80,7 +83,7 @@ def test_merged_members_predict_their_mean(n_outputs, init, monkeypatch):
     raws = []
     for member in kept:
         cores = member.solution.cores.rescale(model._center, model._scale)
-        raws.append(cores.contract(local.encode(member.maps, model.columns_.code(X))))
+        raws.append(cores.contract(encode(member.maps, model.columns_.code(X))))
     mean = np.mean(raws, axis=0)
     np.testing.assert_allclose(model.raw(X), mean, rtol=1e-5, atol=1e-5 * np.abs(mean).max())
 

@@ -11,11 +11,11 @@ import parts
 import pytest
 from explained import average, pure_terms, variance
 
-from polyadic import CPRegressor, TNClassifier, TNRegressor, explain, formats, maps
-from polyadic.explain import networks
+from polyadic import CPRegressor, TNClassifier, TNRegressor, explain, maps, networks
+from polyadic.data.marginals import design
+from polyadic.explain import networks as closed_forms
 from polyadic.explain.reading import code, read
-from polyadic.formats.cp import CPCores
-from polyadic.marginals import design
+from polyadic.networks.cp import CPCores
 
 torch = needs.package("torch")
 
@@ -167,7 +167,7 @@ def test_weighed_outputs_are_multiples_of_the_outputs(case, n_outputs):
 @every_format
 @pytest.mark.parametrize("n_outputs", [1, 3])
 def test_a_format_written_as_a_network_is_the_same_function(case, n_outputs):
-    form = formats.resolve(case[0])([1] * 5, n_outputs=n_outputs, **case[1])
+    form = networks.resolve(case[0])([1] * 5, n_outputs=n_outputs, **case[1])
     rng = np.random.default_rng(0)
     extras = [rng.normal(size=s) for s in form.extra_shapes()]
     met = rng.normal(size=(6, 5, form.width))
@@ -230,7 +230,7 @@ def test_every_variance_is_that_of_the_whole_grid(case, shape):
 
 @every_format
 def test_a_partial_dependence_over_rows_is_their_mean(case, monkeypatch):
-    monkeypatch.setattr(networks, "_NUMBERS", 200)  # several chunks
+    monkeypatch.setattr(closed_forms, "_NUMBERS", 200)  # several chunks
     model, X = model_of(case, (4, 1))
     grid = [[-1.0, 0.5, np.nan], ["u", "w"]]
     found = explain.partial_dependence(model, ["c1", "c2"], grid, background=X.iloc[:11])
@@ -273,9 +273,9 @@ def test_a_polynomial_network_is_refused_and_told_what_works(function):
 
 
 def test_a_format_without_a_tensor_is_refused():
-    class Other(formats.FORMATS["fm"]):
+    class Other(networks.FORMATS["fm"]):
         name = "other"
-        as_network = formats.Format.as_network
+        as_network = networks.Format.as_network
 
     with pytest.raises(ValueError, match="format='other' has no weight tensor"):
         Other([2, 2], 1).as_network([])
@@ -346,7 +346,7 @@ def test_shapley_values_are_those_of_all_sets_of_columns(case, shape):
 
 @every_format
 def test_shapley_values_against_rows_are_their_mean(case, monkeypatch):
-    monkeypatch.setattr(networks, "_NUMBERS", 500)  # several chunks of rows and of backgrounds
+    monkeypatch.setattr(closed_forms, "_NUMBERS", 500)  # several chunks of rows and of backgrounds
     model, X = model_of(case, (3, 3))
     rows, background = code(model, X.iloc[:5]), code(model, X.iloc[10:23])
     reading = read(model, X.iloc[10:23])
@@ -373,7 +373,7 @@ def test_shapley_values_and_base_add_up_to_the_prediction(case):
 # ---- fitted models ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(set(formats.FORMATS) - {"pn"}))
+@pytest.mark.parametrize("name", sorted(set(networks.FORMATS) - {"pn"}))
 def test_a_fitted_classifier_is_explained_as_it_predicts(name):
     X = table(4)
     y = np.array(["a", "b", "c"])[np.arange(ROWS) % 3]

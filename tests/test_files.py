@@ -16,7 +16,7 @@ from stored import (
 )
 
 from polyadic.estimators import CPRegressor
-from polyadic.store import ModelFileError, load, save
+from polyadic.io import ModelFileError, load, save
 
 # Two epochs may well end far off, which is no matter here.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -8,9 +8,9 @@ import numpy as np
 import parts
 import pytest
 
-from polyadic import formats
-from polyadic.formats.fm import anova_kernel
-from polyadic.formats.ht import HierarchicalTucker
+from polyadic import networks
+from polyadic.networks.fm import anova_kernel
+from polyadic.networks.ht import HierarchicalTucker
 
 DIMS = [3, 2, 4, 1, 2]  # uneven; the first N of them
 ROWS = 7
@@ -140,7 +140,7 @@ REFERENCE = dict.fromkeys(DENSE, from_dense) | {"fm": from_fm, "pn": from_pn}
 
 
 def test_every_format_of_the_registry_is_under_test():
-    assert {name for name, _ in parts.FORMATS} == set(formats.FORMATS) == set(REFERENCE)
+    assert {name for name, _ in parts.FORMATS} == set(networks.FORMATS) == set(REFERENCE)
 
 
 @every_format
@@ -247,7 +247,7 @@ def generators(n_columns, seed=0):
 @pytest.mark.parametrize("name", ["cp", "tt", "tr", "ht"])
 @outputs_of_interest
 def test_order_norm_over_300_columns_stays_in_range(name, n_outputs):
-    form = formats.resolve(name)([3] * 300, 4, n_outputs)
+    form = networks.resolve(name)([3] * 300, 4, n_outputs)
     cores, extras = form.near_one(generators(300), 0.03)
     value, log_scale = form.order_norm(cores, extras)
     assert np.isfinite(value)
@@ -260,7 +260,7 @@ def test_order_norm_over_300_columns_stays_in_range(name, n_outputs):
 
 @pytest.mark.parametrize("name", ["fm", "pn"])
 def test_formats_without_a_tensor_have_no_order_norm(name):
-    form = formats.resolve(name)([2, 2], 3)
+    form = networks.resolve(name)([2, 2], 3)
     with pytest.raises(ValueError, match=f"format='{name}' has no weight tensor"):
         form.order_norm([], [])
 
@@ -285,7 +285,7 @@ def rows_with_a_constant(dims, n=50, seed=0):
 @pytest.mark.parametrize("rank", [4, 20])
 def test_near_one_over_784_columns_predicts_about_zero(name, n_outputs, rank):
     dims, dtype = [3] * 784, np.float32
-    form = formats.resolve(name)(dims, rank, n_outputs)
+    form = networks.resolve(name)(dims, rank, n_outputs)
     cores, extras = form.near_one(generators(784), 0.5 / 28)
     phis = rows_with_a_constant(dims)
     met = np.stack([phi @ core for phi, core in zip(phis, cores)], axis=1).astype(dtype)
@@ -298,7 +298,7 @@ def test_near_one_over_784_columns_predicts_about_zero(name, n_outputs, rank):
 @outputs_of_interest
 def test_near_one_and_gaussian_starts_have_the_right_shapes(case, n_outputs):
     name, kwargs = case
-    form = formats.resolve(name)(DIMS, n_outputs=n_outputs, **kwargs)
+    form = networks.resolve(name)(DIMS, n_outputs=n_outputs, **kwargs)
     for start in (form.near_one, form.gaussian):
         cores, extras = start(generators(5), 0.1)
         assert [a.shape for a in cores] == [(d, form.width) for d in DIMS]
@@ -308,11 +308,11 @@ def test_near_one_and_gaussian_starts_have_the_right_shapes(case, n_outputs):
 @every_format
 def test_the_noise_of_a_column_is_its_own(case):
     name, kwargs = case
-    form = formats.resolve(name)(DIMS, **kwargs)
+    form = networks.resolve(name)(DIMS, **kwargs)
     rngs = generators(5)
     cores, _ = form.gaussian(rngs, 0.1)
     order = [4, 2, 0, 1, 3]
-    turned = formats.resolve(name)([DIMS[k] for k in order], **kwargs)
+    turned = networks.resolve(name)([DIMS[k] for k in order], **kwargs)
     again = generators(5)
     moved, _ = turned.gaussian([*(again[k] for k in order), again[-1]], 0.1)
     for k, core in zip(order, moved):
@@ -334,7 +334,7 @@ def test_linear_start_is_the_linear_model(name, n_columns, n_outputs, spare):
     for slope in slopes:
         slope[0] = 0.0  # the constants' share is the bias
     rank = needed_rank(name, n_columns, n_outputs) + spare
-    form = formats.resolve(name)(dims, rank, n_outputs)
+    form = networks.resolve(name)(dims, rank, n_outputs)
     cores, extras = form.linear(bias, slopes, generators(n_columns), 0.1)
     phis = rows_with_a_constant([max(d, 2) for d in dims])
     phis = [phi[:, :d] for phi, d in zip(phis, dims)]
@@ -347,7 +347,7 @@ def test_linear_start_is_the_linear_model(name, n_columns, n_outputs, spare):
 @outputs_of_interest
 def test_linear_start_says_which_rank_it_needs(name, n_outputs):
     needed = needed_rank(name, 5, n_outputs)
-    form = formats.resolve(name)(DIMS, needed - 1, n_outputs)
+    form = networks.resolve(name)(DIMS, needed - 1, n_outputs)
     slopes = [np.zeros((d, n_outputs)) for d in DIMS]
     with pytest.raises(ValueError, match=f"a rank of at least {needed}.*got {needed - 1}"):
         form.linear(np.zeros(n_outputs), slopes, generators(5), 0.1)
@@ -355,7 +355,7 @@ def test_linear_start_says_which_rank_it_needs(name, n_outputs):
 
 @pytest.mark.parametrize("name", ["ht", "tucker", "fm", "pn"])
 def test_linear_start_is_refused_where_it_is_not_known(name):
-    form = formats.resolve(name)(DIMS, 3)
+    form = networks.resolve(name)(DIMS, 3)
     slopes = [np.zeros((d, 1)) for d in DIMS]
     with pytest.raises(ValueError, match=f"cp, tt and tr, not for '{name}'"):
         form.linear(np.zeros(1), slopes, generators(5), 0.1)
@@ -425,7 +425,7 @@ def test_a_ring_with_several_outputs_begins_at_the_outputs():
 @outputs_of_interest
 def test_cp_as_a_train_is_the_same_function(n_columns, n_outputs):
     cp = parts.random_network("cp", {"rank": 3}, DIMS[:n_columns], n_outputs)
-    cores, extras = formats.cp_to_tt(cp.factors, cp.extras[0])
+    cores, extras = networks.cp_to_tt(cp.factors, cp.extras[0])
     train = cp.__class__(**{**vars(cp), "name": "tt", "factors": cores, "extras": extras})
     phis = random_phis(cp.dims)
     np.testing.assert_allclose(predict(train, phis), predict(cp, phis), rtol=1e-12, atol=1e-13)
@@ -439,19 +439,19 @@ def test_cp_as_a_train_is_the_same_function(n_columns, n_outputs):
 
 def test_tucker_over_26_columns_is_refused_before_anything_is_allocated():
     with pytest.raises(MemoryError, match=r"rank 5 over 26 columns would need 5\.96e\+09 GB"):
-        formats.resolve("tucker")([3] * 26, 5)
+        networks.resolve("tucker")([3] * 26, 5)
 
 
 @pytest.mark.parametrize(("n_columns", "size"), [(784, r"1e\+540 GB"), (20_000, r"1e\+13971 GB")])
 def test_tucker_refuses_sizes_beyond_any_float(n_columns, size):
     with pytest.raises(MemoryError, match=size):
-        formats.resolve("tucker")([3] * n_columns, 5)
+        networks.resolve("tucker")([3] * n_columns, 5)
 
 
 @pytest.mark.parametrize("name", ["tensor_train", "", None, ["tt"]])
 def test_unknown_format_lists_the_right_ones(name):
     with pytest.raises(ValueError, match=r"Choose from: cp, fm, ht, pn, tr, tt, tucker\."):
-        formats.resolve(name)
+        networks.resolve(name)
 
 
 def test_levels_of_a_tree_join_all_columns():

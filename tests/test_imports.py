@@ -13,25 +13,17 @@ SOURCE = Path(polyadic.__file__).parent
 
 # A part may import those in earlier lines, and of its own line only itself.
 LAYERS = [
-    ["progress", "tables", "drafts"],
     ["kernels"],
-    ["columns", "maps", "losses", "rows"],
-    ["local", "marginals"],
-    ["formats"],
-    ["penalties"],
-    ["torch_engine"],
-    ["nn"],
+    ["maps"],
+    ["data"],
+    ["networks"],
+    ["objective"],
     ["solvers"],
-    ["priors"],
-    ["inits"],
-    ["ensemble"],
-    ["settings"],
-    ["tabular", "targets"],
-    ["fitting", "networks"],
+    ["training"],
+    ["losses", "inits", "nn"],
     ["estimators"],
-    ["store", "explain", "datasets"],
+    ["io", "explain", "datasets"],
     ["plots", "page"],
-    ["commands"],
     ["cli"],
 ]
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}

@@ -7,6 +7,7 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from polyadic import CPClassifier, CPRegressor, inits, maps
+from polyadic.solvers.inits import _truncated_normal
 
 NO_EPOCHS = {"n_members": 1, "max_epochs": 0, "early_stopping": False, "random_state": 0}
 
@@ -110,7 +111,7 @@ def test_linear_init_refuses_maps_without_a_constant():
 
 
 def test_gaussian_init_is_cut_off_at_two_deviations():
-    draw = inits._truncated_normal(np.random.default_rng(0), (200, 50))
+    draw = _truncated_normal(np.random.default_rng(0), (200, 50))
     assert np.abs(draw).max() <= 2
     assert draw.std() == pytest.approx(0.88, abs=0.02)
 

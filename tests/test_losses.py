@@ -6,6 +6,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from polyadic import losses
+from polyadic.objective.losses import resolve
 
 every_loss = pytest.mark.parametrize("loss", parts.LOSSES, ids=repr)
 
@@ -105,7 +106,7 @@ def test_negative_counts_are_refused():
 def test_unknown_loss_lists_the_known_ones():
     expected = "absolute_error, huber, poisson, squared_error, or an instance such as Quantile"
     with pytest.raises(ValueError, match=f"Unknown loss 'l3'. Choose from: {expected}"):
-        losses.resolve("l3")
+        resolve("l3")
 
 
 @pytest.mark.parametrize("make", [lambda: losses.Quantile(1.5), lambda: losses.Huber(0.0)])

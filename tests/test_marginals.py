@@ -8,8 +8,9 @@ from explained import FEW, cases, mixed, numbers, target
 from parts import mixed_table
 
 import polyadic
-from polyadic import CPRegressor, TNRegressor, explain, maps, marginals
-from polyadic.columns import Column
+from polyadic import CPRegressor, TNRegressor, explain, maps
+from polyadic.data import marginals
+from polyadic.data.columns import Column
 
 
 def columns_of(own_maps):

@@ -14,20 +14,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from test_estimators import labels, table
 
-from polyadic import (
-    CPClassifier,
-    CPRegressor,
-    TNClassifier,
-    TNRegressor,
-    formats,
-    inits,
-    maps,
-    settings,
-)
+from polyadic import CPClassifier, CPRegressor, TNClassifier, TNRegressor, inits, maps, networks
+from polyadic.estimators import validation
 
 torch = needs.package("torch")
 
-NAMES = sorted(formats.FORMATS)
+NAMES = sorted(networks.FORMATS)
 RAW = ["fm", "pn"]  # on raw columns
 SMALL = {
     "rank": 4,
@@ -339,7 +331,7 @@ def test_order_penalty_shrinks_high_orders(name):
     assert held[1] > 0.6 * plain[1]
 
 
-@pytest.mark.parametrize("name", sorted(formats.FORMATS))
+@pytest.mark.parametrize("name", sorted(networks.FORMATS))
 def test_l2_shrinks_predictions_and_every_array(name):
     X, y = product_table()
     family = "auto" if name in RAW else "polynomial"
@@ -354,7 +346,7 @@ def test_l2_shrinks_predictions_and_every_array(name):
 
 def test_a_core_tensor_too_large_to_train_is_refused(monkeypatch):
     X, y = product_table()
-    monkeypatch.setattr(settings, "physical_memory", lambda: 1e5)
+    monkeypatch.setattr(validation, "physical_memory", lambda: 1e5)
     with pytest.raises(MemoryError, match="GB to train"):
         TNRegressor("tucker", maps="polynomial", rank=30).fit(X, y)
 
@@ -447,7 +439,7 @@ WITHOUT_TORCH = """
     print(message_of(lambda: polyadic.CPRegressor(engine="torch", **small).fit(X, X[:, 0])))
     print(message_of(lambda: __import__("polyadic.nn")))
     print(polyadic.CPRegressor(**small).fit(X, X[:, 0]).predict(X).shape)
-    print(polyadic.formats.resolve("tt").__name__)
+    print(polyadic.networks.resolve("tt").__name__)
 """
 
 
@@ -487,7 +479,7 @@ def test_an_init_that_knows_no_networks_is_refused():
 
 def test_memory_of_the_order_penalty_counts(monkeypatch):
     X, y = product_table(60)
-    monkeypatch.setattr(settings, "physical_memory", lambda: 3e6)
+    monkeypatch.setattr(validation, "physical_memory", lambda: 3e6)
     params = {"maps": "polynomial", "rank": 12, "max_epochs": 0}
     TNRegressor("tr", **params).fit(X, y)
     with pytest.raises(MemoryError, match="GB to train"):

@@ -10,8 +10,8 @@ import numpy as np
 import parts
 import pytest
 
-from polyadic import formats
-from polyadic.formats.network import NetworkCores
+from polyadic import networks
+from polyadic.networks.cores import NetworkCores
 
 torch = needs.package("torch")
 
@@ -59,7 +59,7 @@ def test_forward_is_the_contraction(case, n_outputs):
     found = network(torch.tensor(phi)).detach().numpy()
     cores = [c[:d].detach().numpy() for c, d in zip(network.cores, DIMS)]
     met = np.stack([phi[:, k, :d] @ cores[k] for k, d in enumerate(DIMS)], axis=1)
-    form = formats.resolve(name)(DIMS, n_outputs=n_outputs, **kwargs)
+    form = networks.resolve(name)(DIMS, n_outputs=n_outputs, **kwargs)
     expected = form.contract(met, [e.detach().numpy() for e in network.extras])
     assert found.shape == (7, n_outputs)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
@@ -131,7 +131,7 @@ def test_cores_of_an_estimator_fit_into_the_module(case):
     np.testing.assert_allclose(network(torch.tensor(phi)).detach(), expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", sorted(formats.FORMATS))
+@pytest.mark.parametrize("name", sorted(networks.FORMATS))
 @pytest.mark.filterwarnings("ignore")  # of the compiler's own making
 def test_compiled_network_is_the_same_function(name):
     torch._dynamo.reset()
@@ -155,13 +155,13 @@ def test_the_example_trains_in_a_loop_of_ten_lines():
     assert float(run.stdout.split(":")[1]) < 0.05
 
 
-@pytest.mark.parametrize("name", sorted(formats.FORMATS))
+@pytest.mark.parametrize("name", sorted(networks.FORMATS))
 def test_no_rows_give_no_outputs(name):
     network = TensorNetwork(name, [3] * 4, 2, n_outputs=2)
     assert network(torch.rand(0, 4, 3)).shape == (0, 2)
 
 
-@pytest.mark.parametrize("name", sorted(formats.FORMATS))
+@pytest.mark.parametrize("name", sorted(networks.FORMATS))
 def test_inputs_of_another_shape_are_refused(name):
     network = TensorNetwork(name, [3] * 4, 2)
     with pytest.raises(ValueError, match=r"phi must be \(n, 4, 3\), got \(5, 1, 3\)"):

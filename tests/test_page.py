@@ -31,7 +31,7 @@ from polyadic.page import gather, page, payload
 needs.package("typer")
 from typer.testing import CliRunner  # noqa: E402
 
-from polyadic.commands import app  # noqa: E402
+from polyadic.cli.app import app  # noqa: E402
 
 
 def write(model, X, y, folder, **more):

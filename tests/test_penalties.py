@@ -6,8 +6,9 @@ import numpy as np
 import parts
 import pytest
 
-from polyadic import maps, penalties
-from polyadic.formats.cp import CPCores
+from polyadic import maps
+from polyadic.networks.cp import CPCores
+from polyadic.objective import penalties
 
 MAPS = [
     maps.Hat(n_knots=5).fit(np.arange(20.0)),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from polyadic import inits, losses, maps
-from polyadic.store.plain import dumps, pack, pack_labels, unpack, unpack_labels
+from polyadic.io.plain import dumps, pack, pack_labels, unpack, unpack_labels
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,14 @@ import pytest
 from sklearn.metrics import log_loss
 from test_als import banded, local_table, make_problem, tensor_norm
 
-from polyadic import CPClassifier, ensemble, local, losses, maps, penalties, priors
+from polyadic import CPClassifier, losses, maps
+from polyadic.data.features import encode
+from polyadic.data.rows import distinct_rows
 from polyadic.kernels import additive as kernel
-from polyadic.rows import distinct_rows
+from polyadic.objective import penalties, prior
+from polyadic.objective.problem import Problem, Rows
 from polyadic.solvers.als import ALS
-from polyadic.solvers.base import Problem, Rows
+from polyadic.training import members
 
 
 def dense_tensor(cores):
@@ -68,14 +71,14 @@ def test_band_kernels_agree_with_matrices(dim):
 
 
 def problem_of(family, columns, y, loss, weight=None):
-    rows = Rows(local.encode(family, columns), y, np.ones(len(y)) if weight is None else weight)
+    rows = Rows(encode(family, columns), y, np.ones(len(y)) if weight is None else weight)
     zero = penalties.ridge(family, 0.0)
     degrees = [m.degrees for m in family]
     return Problem(rows, None, loss, loss.baseline(y, rows.weight), degrees, zero, zero)
 
 
 def spreads_of(family, problem):
-    return priors.learn_spreads(problem, [priors.precision(m) for m in family])
+    return prior.learn_spreads(problem, [prior.precision(m) for m in family])
 
 
 @pytest.mark.parametrize("loss", [losses.SquaredError(), losses.Logistic()], ids=repr)
@@ -119,7 +122,7 @@ def built(table, family=None):
     """Return the problem that `fit` would build for two classes, and its maps."""
     loss = losses.Logistic()
     family = family or [maps.OneHot().fit(c, None, table.weight) for c in table.columns]
-    recipe = ensemble.Recipe(
+    recipe = members.Recipe(
         loss=loss,
         intercept=loss.baseline(table.y, table.weight),
         rank=2,
@@ -134,7 +137,7 @@ def built(table, family=None):
         strength=0.5,
         prior=True,
     )
-    return recipe, family, ensemble.build_problem(recipe, family, table, None)
+    return recipe, family, members.build_problem(recipe, family, table, None)
 
 
 def test_rows_that_stand_for_many_count_as_many():
@@ -142,9 +145,9 @@ def test_rows_that_stand_for_many_count_as_many():
     columns = [rng.integers(0, 10, 5000) for _ in range(2)]
     raw = rng.normal(size=10)[columns[0]]
     y = (rng.random(5000) < 1 / (1 + np.exp(-raw)))[:, None].astype(float)
-    every = ensemble.Table(columns, y, np.ones(5000))
+    every = members.Table(columns, y, np.ones(5000))
     rows, weight = distinct_rows(columns, y, every.weight)
-    merged = ensemble.Table([c[rows] for c in columns], y[rows], weight)
+    merged = members.Table([c[rows] for c in columns], y[rows], weight)
     assert len(merged) <= 200
     _, family, one = built(every)
     _, _, other = built(merged, family)
@@ -155,11 +158,11 @@ def test_rows_that_stand_for_many_count_as_many():
 
 def test_another_strength_of_a_known_problem_is_that_of_a_new_one():
     X, y, _ = noisy_table(n=200, n_noise=0)
-    table = ensemble.Table(list(X.T), y[:, None].astype(float), np.ones(200))
+    table = members.Table(list(X.T), y[:, None].astype(float), np.ones(200))
     recipe, family, problem = built(table, [maps.Hat().fit(c) for c in X.T])
     stronger = replace(recipe, strength=3.0)
-    known = ensemble.penalised(stronger, family, problem)
-    new = ensemble.build_problem(stronger, family, table, None)
+    known = members.penalised(stronger, family, problem)
+    new = members.build_problem(stronger, family, table, None)
     assert known.norm.strength == new.norm.strength != problem.norm.strength
     for a, b in zip(known.norm.metric, new.norm.metric):
         np.testing.assert_array_equal(a, b)
@@ -223,14 +226,14 @@ def test_pilots_find_the_interaction_and_members_learn_from_all_rows(monkeypatch
 
     monkeypatch.setattr(ALS, "solve", watched)
     model = CPClassifier(random_state=0, n_jobs=1).fit(X, y)
-    members, pilots = [s for s in seen if s[3]], [s for s in seen if not s[3]]
-    assert [s[2] for s in members] == [len(X)] * 2
+    final, pilots = [s for s in seen if s[3]], [s for s in seen if not s[3]]
+    assert [s[2] for s in final] == [len(X)] * 2
     tried = [s[0] for s in pilots]
-    for interaction in (*ensemble.INTERACTIONS, members[0][0]):
+    for interaction in (*members.INTERACTIONS, final[0][0]):
         assert np.isclose(tried, interaction).any()
-    assert model.interaction_ == pytest.approx(members[0][0])
-    assert members[0][1] == ensemble.rank_for(model.interaction_)
-    assert model.tensor_.rank == 2 * members[0][1]
+    assert model.interaction_ == pytest.approx(final[0][0])
+    assert final[0][1] == members.rank_for(model.interaction_)
+    assert model.tensor_.rank == 2 * final[0][1]
 
 
 def recipe_of(model, X, y):
@@ -241,8 +244,8 @@ def recipe_of(model, X, y):
 def test_without_held_out_rows_the_usual_interaction_is_taken():
     X, y, _ = noisy_table(n=200, n_noise=1)
     model = CPClassifier(random_state=0, early_stopping=False, n_members=1).fit(X, y)
-    assert model.interaction_ == ensemble.USUAL_INTERACTION
-    assert model.tensor_.rank == ensemble.rank_for(model.interaction_)
+    assert model.interaction_ == members.USUAL_INTERACTION
+    assert model.tensor_.rank == members.rank_for(model.interaction_)
 
 
 @pytest.mark.parametrize("early_stopping", [False, True])

@@ -13,8 +13,8 @@ import safetensors
 import safetensors.numpy
 
 from polyadic import CPClassifier, CPRegressor, ModelFileError, TNRegressor, load, maps
-from polyadic.formats import FORMATS
-from polyadic.store import files as store
+from polyadic.io import files as store
+from polyadic.networks import FORMATS
 
 TINY = {"rank": 4, "n_members": 1, "max_epochs": 2, "random_state": 0}
 NAMED, THREE, SPLINE = "named columns", "three classes", "splines"

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 from test_columns import FRAMES, frames, tables
 
-from polyadic.columns import Columns
+from polyadic.data.columns import Columns
 
 
 @tables

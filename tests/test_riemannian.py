@@ -7,13 +7,15 @@ import numpy as np
 import parts
 import pytest
 
-from polyadic import local, losses, maps, penalties
-from polyadic.formats import trains
-from polyadic.formats.network import NetworkCores
-from polyadic.formats.trains import Point
-from polyadic.formats.tt import TensorTrain
+from polyadic import losses, maps
+from polyadic.data.features import encode
+from polyadic.networks import trains
+from polyadic.networks.cores import NetworkCores
+from polyadic.networks.trains import Point
+from polyadic.networks.tt import TensorTrain
+from polyadic.objective import penalties
+from polyadic.objective.problem import Problem, Rows
 from polyadic.solvers import batches, riemannian
-from polyadic.solvers.base import Problem, Rows
 from polyadic.solvers.riemannian import Riemannian, RiemannianCourse
 
 SHAPES = [((3, 2, 4), 2, 1), ((2, 3, 2, 3), 3, 2), ((4,), 2, 3), ((5, 3), 2, 1)]
@@ -163,7 +165,7 @@ def make_problem(loss, n_outputs, family, columns, order=None, seed=0):
         y = (y > 0).astype(float)
     if loss.code == losses.Softmax.code:
         y = (signal[:, :1] > 0) * (n_outputs - 1.0)
-    rows = Rows(local.encode(family, columns), y, rng.random(n) + 0.5)
+    rows = Rows(encode(family, columns), y, rng.random(n) + 0.5)
     zero = penalties.ridge(family, 0.0)
     degrees = [m.degrees for m in family]
     return Problem(rows, None, loss, np.zeros(n_outputs), degrees, zero, zero, order)
@@ -175,7 +177,7 @@ def test_gradient_of_a_batch_is_the_projection_of_the_dense_one(n_outputs, tall,
     monkeypatch.setattr(batches, "_TALL", tall)
     family, columns = parts.mixed_table(n=12)
     family, columns = family[1:4], columns[1:4]
-    features = local.encode(family, columns)
+    features = encode(family, columns)
     point = Point(trains.from_cores(near_one(features, 3, n_outputs)))
     rows = np.array([3, 0, 7, 11, 2])
     slope = np.random.default_rng(0).normal(size=(len(rows), n_outputs))

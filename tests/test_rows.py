@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyadic.rows import column_seed, distinct_rows, folds
+from polyadic.data.rows import column_seed, distinct_rows, folds
 
 small_tables = st.lists(
     st.tuples(

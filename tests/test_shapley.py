@@ -20,7 +20,7 @@ from explained import (
 )
 
 from polyadic import CPClassifier, CPRegressor, explain
-from polyadic.marginals import design, full_core
+from polyadic.data.marginals import design, full_core
 
 
 def functions(model, coded):

@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from polyadic import TNClassifier, TNRegressor, formats
+from polyadic import TNClassifier, TNRegressor, networks
 
 torch = needs.package("torch")
 
@@ -23,7 +23,7 @@ TINY = {
     "learning_rate": 0.03,
     "average": 0.8,
 }
-RANKS = dict.fromkeys(formats.FORMATS, 3) | {"tucker": 2}
+RANKS = dict.fromkeys(networks.FORMATS, 3) | {"tucker": 2}
 WIDE = "check_sample_weight_equivalence_on_dense_data"  # thirty columns
 
 
@@ -38,7 +38,7 @@ def _one_thread():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks(
     [
-        *(TNRegressor(name, rank=RANKS[name], **TINY) for name in sorted(formats.FORMATS)),
+        *(TNRegressor(name, rank=RANKS[name], **TINY) for name in sorted(networks.FORMATS)),
         *(TNClassifier(name, rank=RANKS[name], **TINY) for name in ("tt", "fm")),
     ]
 )

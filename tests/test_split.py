@@ -5,12 +5,14 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from polyadic import CPClassifier, CPRegressor, local, losses, maps, penalties
-from polyadic.formats.cp import CPCores
-from polyadic.solvers import split
+from polyadic import CPClassifier, CPRegressor, losses, maps
+from polyadic.data.features import encode
+from polyadic.networks.cp import CPCores
+from polyadic.objective import penalties
+from polyadic.objective.problem import Problem, Rows
+from polyadic.solvers import threads
 from polyadic.solvers.adam import Adam
-from polyadic.solvers.base import Problem, Rows
-from polyadic.solvers.split import SplitEpochs
+from polyadic.solvers.threads import SplitEpochs
 
 LOSSES = [losses.SquaredError(), losses.Logistic()]
 
@@ -37,7 +39,7 @@ def wide_problem(loss, additive):
     family = [maps.Hat(6).fit(x) for x in X[:, :27].T] + [maps.Chebyshev(4).fit(X[:, 28])]
     codes = (X[:, 29] * 3).astype(int)
     family += [maps.OneHot().fit(codes)]
-    features = local.encode(family, [*X[:, :27].T, X[:, 28], codes])
+    features = encode(family, [*X[:, :27].T, X[:, 28], codes])
     target = (y > 0).astype(float) if isinstance(loss, losses.Logistic) else y
     rows = Rows(features, target[:, None], np.random.default_rng(0).uniform(0.5, 2, len(y)))
     ridge, none = penalties.ridge(family, 1e-3), penalties.ridge(family, 0.0)
@@ -56,7 +58,7 @@ def solve(problem, cores, n_threads):
 @pytest.mark.parametrize("additive", [False, True])
 def test_split_epochs_match_the_plain_ones(loss, additive):
     problem, cores = wide_problem(loss, additive)
-    assert split.pays(problem.local.layout, 150)
+    assert threads.pays(problem.local.layout, 150)
     plain, one, two = (solve(problem, cores, n) for n in (None, 1, 2))
     for a, b, c in zip(*(s.cores.factors + [s.cores.weights] for s in (plain, one, two))):
         np.testing.assert_array_equal(b, c)
@@ -92,7 +94,7 @@ class Late(Helper):
 def test_a_thread_that_does_everything_or_comes_too_late(helper, monkeypatch):
     problem, cores = wide_problem(losses.SquaredError(), False)
     expected = solve(problem, cores, 1)
-    monkeypatch.setattr(split, "Thread", helper)
+    monkeypatch.setattr(threads, "Thread", helper)
     found = solve(problem, cores, 2)
     assert found.history == expected.history
     for a, b in zip(found.cores.factors, expected.cores.factors):
@@ -102,7 +104,7 @@ def test_a_thread_that_does_everything_or_comes_too_late(helper, monkeypatch):
 def test_blocks_smaller_than_a_batch_change_next_to_nothing(monkeypatch):
     problem, cores = wide_problem(losses.SquaredError(), False)
     whole = solve(problem, cores, 2)
-    monkeypatch.setattr(split, "_ROOM", 16)
+    monkeypatch.setattr(threads, "_ROOM", 16)
     blocks = solve(problem, cores, 2)
     for a, b in zip(whole.cores.factors, blocks.cores.factors):
         np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
@@ -123,7 +125,7 @@ def test_one_member_has_the_same_bits_whatever_n_jobs(estimator):
 
 
 def test_narrow_tables_and_small_batches_are_not_split():
-    narrow = local.encode([maps.Hat(6).fit(np.arange(9.0))] * 8, [np.arange(9.0)] * 8)
-    assert not split.pays(narrow.layout, 4096)
+    narrow = encode([maps.Hat(6).fit(np.arange(9.0))] * 8, [np.arange(9.0)] * 8)
+    assert not threads.pays(narrow.layout, 4096)
     problem, _ = wide_problem(losses.SquaredError(), False)
-    assert not split.pays(problem.local.layout, 16)
+    assert not threads.pays(problem.local.layout, 16)

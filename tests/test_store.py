@@ -19,8 +19,8 @@ from stored import (
 
 import polyadic
 from polyadic import maps
-from polyadic.formats import FORMATS
-from polyadic.store import ModelFileError, load
+from polyadic.io import ModelFileError, load
+from polyadic.networks import FORMATS
 
 # Two epochs may well end far off, which is no matter here.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -10,7 +10,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import polyadic
 from polyadic import CPRegressor, maps
-from polyadic.kernels.splits import best_splits
+from polyadic.kernels.tree import best_splits
 from polyadic.maps import profile
 from polyadic.maps.profile import Profile
 

@@ -8,13 +8,15 @@ import parts
 import pytest
 from test_engine import batch_gradient, make_problem
 
-from polyadic import CPRegressor, formats, local, losses, maps, penalties
-from polyadic.formats.network import NetworkCores
+from polyadic import CPRegressor, losses, maps, networks
+from polyadic.data.features import encode
+from polyadic.networks.cores import NetworkCores
+from polyadic.objective import penalties
 from polyadic.solvers.adam import Adam
 
 torch = needs.package("torch")
 
-from polyadic import torch_engine as engine  # noqa: E402
+from polyadic.solvers import torch_engine as engine  # noqa: E402
 from polyadic.solvers.torch_optim import TorchCourse, TorchOptim, optimiser_names  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -84,7 +86,7 @@ def test_parts_are_those_of_the_dense_feature_vectors(kind, name):
     family = [m.clone().fit(x) for m, x in zip(FAMILIES[kind], columns)]
     network = parts.random_network(name, {"rank": 2}, [m.dim for m in family], 3)
     features = engine.Features(
-        local.encode(family, columns), CPU, network.format.constants, torch.float64
+        encode(family, columns), CPU, network.format.constants, torch.float64
     )
     table = engine.Network.pack(network, CPU, torch.float64).table
     rows = np.array([3, 29, 3, 0])
@@ -99,7 +101,7 @@ def test_raw_on_torch_is_the_numpy_contraction(case, n_outputs):
     family, columns = parts.mixed_table(n=20)
     cores = parts.random_network(*case, [m.dim for m in family], n_outputs)
     cores = cores.rescale(np.arange(n_outputs) + 1.0, np.full(n_outputs, 3.0))
-    found = engine.predict(cores, local.encode(family, columns), CPU)
+    found = engine.predict(cores, encode(family, columns), CPU)
     inner = cores.format.contract(dense_parts(cores, family, columns), cores.extras)
     expected = cores.intercept + 3.0 * inner
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
@@ -108,7 +110,7 @@ def test_raw_on_torch_is_the_numpy_contraction(case, n_outputs):
 def test_prediction_does_not_depend_on_the_chunks(monkeypatch):
     family, columns = parts.mixed_table(n=300)
     cores = parts.random_network("tt", {"rank": 3}, [m.dim for m in family], 2)
-    features = local.encode(family, columns)
+    features = encode(family, columns)
     whole = engine.predict(cores, features, CPU)
     monkeypatch.setattr(engine, "_NUMBERS", 1)  # as if every row were huge
     pieces = list(engine.in_chunks(engine.Network.pack(cores, CPU), features, CPU))
@@ -119,7 +121,7 @@ def test_prediction_does_not_depend_on_the_chunks(monkeypatch):
 def test_no_rows_give_no_predictions():
     family, columns = parts.mixed_table(n=30)
     cores = parts.random_network("tr", {"rank": 2}, [m.dim for m in family], 3)
-    none = local.encode(family, [x[:0] for x in columns])
+    none = encode(family, [x[:0] for x in columns])
     assert engine.predict(cores, none, CPU).shape == (0, 3)
 
 
@@ -159,7 +161,7 @@ def test_gradient_matches_finite_differences(case, n_outputs, zeros):
     cores = parts.random_network(*case, [m.dim for m in family], n_outputs, zeros=zeros)
     network = pack(cores)
     features = engine.Features(
-        local.encode(family, columns), CPU, network.format.constants, torch.float64
+        encode(family, columns), CPU, network.format.constants, torch.float64
     )
     rng = np.random.default_rng(1)
     weight = torch.tensor(rng.normal(size=(9, n_outputs)))
@@ -189,7 +191,7 @@ def test_order_penalty_and_its_gradient(case, n_outputs, zeros):
 @pytest.mark.parametrize("name", ["cp", "tt", "tr", "ht"])
 def test_order_penalty_of_300_columns_has_a_finite_gradient_in_single_precision(name):
     dims = [3] * 300
-    form = formats.resolve(name)(dims, 4)
+    form = networks.resolve(name)(dims, 4)
     rngs = [np.random.default_rng(n) for n in range(301)]
     factors, extras = form.near_one(rngs, 0.03)
     cores = NetworkCores(name, 4, 2, factors, extras, np.zeros(1), np.ones(1))
@@ -209,7 +211,7 @@ def test_linear_start_leaves_no_free_state_without_a_gradient(name, n_outputs):
     dims, spare = [3, 2, 4], 2
     used = 3 * n_outputs if name == "cp" else 1 + n_outputs
     rank = used + spare
-    form = formats.resolve(name)(dims, rank, n_outputs)
+    form = networks.resolve(name)(dims, rank, n_outputs)
     rng = np.random.default_rng(0)
     slopes = [rng.normal(size=(d, n_outputs)) for d in dims]
     rngs = [np.random.default_rng(n) for n in range(4)]
@@ -238,7 +240,7 @@ def test_linear_start_leaves_no_free_state_without_a_gradient(name, n_outputs):
 @pytest.mark.parametrize("additive", [False, True])
 def test_both_engines_predict_the_same(n_outputs, additive):
     family, columns = parts.mixed_table(n=200)  # with missing values
-    features = local.encode(family, columns)
+    features = encode(family, columns)
     cores = parts.random_cores(features.dims, 5, n_outputs, additive=additive)
     fused = cores.contract(features)
     size = np.abs(fused).max()
@@ -376,7 +378,7 @@ def network_problem(name="tt", held_out=False):
     problem = dense_problem()
     if held_out:
         problem = replace(problem, held_out=problem.rows)
-    form = formats.resolve(name)(problem.local.dims.tolist(), 3, 2)
+    form = networks.resolve(name)(problem.local.dims.tolist(), 3, 2)
     rngs = [np.random.default_rng(n) for n in range(4)]
     factors, extras = form.near_one(rngs, 0.1)
     cores = NetworkCores(name, 3, 2, factors, extras, problem.intercept, np.ones(2))

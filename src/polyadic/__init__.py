@@ -9,11 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from polyadic import datasets, explain, formats, inits, losses, maps, plots
+    from polyadic import datasets, explain, inits, losses, maps, networks, plots
     from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegressor
-    from polyadic.kernels.compiling import warmup
+    from polyadic.io import ModelFileError, load
     from polyadic.page import report
-    from polyadic.store import ModelFileError, load
+    from polyadic.training.compiling import warmup
 
 __version__ = "0.1.0"
 
@@ -21,19 +21,19 @@ __version__ = "0.1.0"
 _HOMES = {
     "CPClassifier": "polyadic.estimators",
     "CPRegressor": "polyadic.estimators",
-    "ModelFileError": "polyadic.store",
+    "ModelFileError": "polyadic.io",
     "TNClassifier": "polyadic.estimators",
     "TNRegressor": "polyadic.estimators",
     "datasets": "polyadic.datasets",
     "explain": "polyadic.explain",
-    "formats": "polyadic.formats",
+    "networks": "polyadic.networks",
     "inits": "polyadic.inits",
-    "load": "polyadic.store",
+    "load": "polyadic.io",
     "losses": "polyadic.losses",
     "maps": "polyadic.maps",
     "plots": "polyadic.plots",
     "report": "polyadic.page",
-    "warmup": "polyadic.kernels.compiling",
+    "warmup": "polyadic.training.compiling",
 }
 __all__ = [
     "CPClassifier",
@@ -43,11 +43,11 @@ __all__ = [
     "TNRegressor",
     "datasets",
     "explain",
-    "formats",
     "inits",
     "load",
     "losses",
     "maps",
+    "networks",
     "plots",
     "report",
     "warmup",

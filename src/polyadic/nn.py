@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from polyadic import torch_engine  # noqa: F401  (says what to install where torch is missing)
+from polyadic.solvers import torch_engine  # noqa: F401  (says what to install where torch is missing)
 
 import torch  # isort: skip
 
-from polyadic.formats import resolve
+from polyadic.networks import resolve
 
 
 class TensorNetwork(torch.nn.Module):

@@ -24,7 +24,7 @@ from polyadic.explain.elements import Elements, elements_of
 from polyadic.explain.listing import Listing
 from polyadic.explain.networks import contract_grid, weighed
 from polyadic.explain.reading import Term, find_columns, read
-from polyadic.formats.cp import CanonicalPolyadic, CPCores
+from polyadic.networks.cp import CanonicalPolyadic, CPCores
 
 _MOST_PRODUCTS = 2_000_000
 

@@ -19,12 +19,12 @@ import numpy as np
 from joblib import effective_n_jobs
 from scipy import sparse
 
-from polyadic import local
+from polyadic.data.features import encode
+from polyadic.data.marginals import Marginal, design
 from polyadic.explain.moments import measure
 from polyadic.explain.reading import Reading, Term, quadrature
-from polyadic.formats.cp import CPCores
 from polyadic.kernels import shapley as kernel
-from polyadic.marginals import Marginal, design
+from polyadic.networks.cp import CPCores
 
 _BLOCK = 4_000_000  # numbers of a product of moments that are kept at a time
 _ROWS = 16384  # of a background that are multiplied up at a time
@@ -324,7 +324,7 @@ class _Setting:
 
     def _encode(self, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return slots, index and value; an index is a row of the table."""
-        coded = local.encode(self.maps, rows)
+        coded = encode(self.maps, rows)
         layout = coded.layout
         # A constant of its own leads every core of the table.
         shift = self.first + 1 - layout.first

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from polyadic.columns import Column
+from polyadic.data.columns import Column
+from polyadic.data.marginals import Marginal
 from polyadic.maps import OneHot, Polynomial
 from polyadic.maps.base import FeatureMap
-from polyadic.marginals import Marginal
 
 _ROUNDING = 1e-6  # of elements in float32 that add up to one
 

@@ -16,9 +16,9 @@ from functools import cached_property
 
 import numpy as np
 
-from polyadic.formats.cp import CPCores
+from polyadic.data.marginals import Marginal, full_core
 from polyadic.maps.base import FeatureMap
-from polyadic.marginals import Marginal, full_core
+from polyadic.networks.cp import CPCores
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ColumnMoments:
     ----------
     core : (1 + d, R + E)
         Of g_n and, with an additive part, of u_n behind it (E is L then, else 0), for the features
-        of `polyadic.marginals.design`.
+        of `polyadic.data.marginals.design`.
     marginal : Marginal
     mean : (R + E,)
     """

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from polyadic.data.marginals import Marginal, design, full_core
 from polyadic.explain.reading import Reading, Term, quadrature
-from polyadic.formats.base import Format
-from polyadic.formats.network import NetworkCores
-from polyadic.marginals import Marginal, design, full_core
+from polyadic.networks.base import Format
+from polyadic.networks.cores import NetworkCores
 
 _NUMBERS = 4_000_000  # that a contraction may work on at a time
 
@@ -32,7 +32,7 @@ _NUMBERS = 4_000_000  # that a contraction may work on at a time
 class NetworkReading(Reading):
     """A network beside the marginals of its columns.
 
-    Shapes: parts (n, N, K) as in `polyadic.formats.base`.
+    Shapes: parts (n, N, K) as in `polyadic.networks.base`.
     """
 
     def __init__(self, model: Any, marginals: list[Marginal]):

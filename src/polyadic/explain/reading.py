@@ -15,11 +15,11 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from polyadic import marginals as measuring
-from polyadic.columns import Column
-from polyadic.formats.cp import CPCores
+from polyadic.data import marginals as measuring
+from polyadic.data.columns import Column
+from polyadic.data.marginals import Marginal
 from polyadic.maps.base import FeatureMap
-from polyadic.marginals import Marginal
+from polyadic.networks.cp import CPCores
 
 Term = tuple[int, ...]  # numbers of columns, ascending
 
@@ -27,7 +27,7 @@ Term = tuple[int, ...]  # numbers of columns, ascending
 class Reading(ABC):
     """Closed forms of one model over the product of the columns' marginals.
 
-    Shapes: N columns, L outputs; a design is (k, 1 + d_n), see `polyadic.marginals.design`.
+    Shapes: N columns, L outputs; a design is (k, 1 + d_n), see `polyadic.data.marginals.design`.
     """
 
     def __init__(self, model: Any, marginals: list[Marginal]):

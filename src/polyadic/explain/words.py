@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from polyadic import losses
 from polyadic.explain.anova import Interactions, interactions
 from polyadic.explain.effects import Effects, code_points, effects, respond
 from polyadic.explain.listing import amount, is_missing
 from polyadic.explain.reading import code
 from polyadic.explain.shapley import explain_coded
+from polyadic.objective import losses
 
 _LEAST_SHARE = 0.001  # weaker terms are not worth a sentence
 _MOST_DIGITS = 6  # behind the point; smaller numbers are written in powers of ten

@@ -1,6 +1,6 @@
 """The smallest arguments of every kernel that Python calls, in the types in which it is called.
 
-`polyadic.kernels.compiling` compiles kernels ahead by these, and tests try every kernel on them. A
+`polyadic.training.compiling` compiles kernels ahead by these, and tests try every kernel on them. A
 kernel has as many forms as there are types of its arguments: an array or None in the place of what
 a model may lack (dense columns, an additive part, an order penalty).
 """
@@ -23,14 +23,14 @@ from polyadic.kernels import (
     penalties,
     predict,
     shapley,
-    splits,
+    tree,
 )
 from polyadic.kernels.cp import GUARD, Layout
 from polyadic.kernels.jit import VECTORS
 from polyadic.kernels.simd import PAD
 
 if VECTORS or TYPE_CHECKING:
-    from polyadic.kernels import sharing, split
+    from polyadic.kernels import sharing, threads
 
 # One row, one column of three elements (the constant and two hats), rank one, one output.
 _WIDTH, _HEIGHT = PAD, 3 + 2 * GUARD
@@ -103,7 +103,7 @@ def split_examples(form: Form) -> Iterator[Example]:
     if not VECTORS or form.order:
         return
     job, room = _job(form), np.zeros(2 * _WIDTH, _F4)
-    shared = split.Shared(
+    shared = threads.Shared(
         mark=np.zeros(_HEIGHT, np.uint8),
         product=room,
         behind=room.copy(),
@@ -111,7 +111,7 @@ def split_examples(form: Form) -> Iterator[Example]:
         slope=np.zeros((1, 1), _F4),
     )
     layout = job.layout._replace(slots=np.array([0, 2, 2]))
-    part = split.Part(
+    part = threads.Part(
         layout=layout,
         n_always=0,
         touched=np.empty(_HEIGHT, np.intp),
@@ -122,9 +122,9 @@ def split_examples(form: Form) -> Iterator[Example]:
         loss=np.zeros(1),
         weights=np.zeros(_WIDTH, _F4),
     )
-    board, parts = sharing.new_board(split.PARTS), (part, part)
+    board, parts = sharing.new_board(threads.PARTS), (part, part)
     rates, keep = np.full(1, 0.1, _F4), _F4(0.9)
-    yield split.split_epoch, (0, board, job, shared, parts, np.arange(1), 1, rates, keep, 0)
+    yield threads.split_epoch, (0, board, job, shared, parts, np.arange(1), 1, rates, keep, 0)
 
 
 def contract_examples(form: Form) -> Iterator[Example]:
@@ -225,9 +225,9 @@ def other_map_examples() -> Iterator[Example]:
     clamped = np.array([-1.0, -1.0, 1.0, 1.0])
     yield encode.bsplines, (x, clamped, 1, np.empty((3, 2)), index, value)
     places = np.empty((3, 2), np.int64)
-    leaves = splits.Leaves(places[0], places[1], np.empty(2), places[2])
+    leaves = tree.Leaves(places[0], places[1], np.empty(2), places[2])
     cumulated = np.array([0.0, 1.0, 2.0])
-    yield splits.grow, (cumulated, cumulated, 1.0, leaves, np.empty(1, np.int64))
+    yield tree.grow, (cumulated, cumulated, 1.0, leaves, np.empty(1, np.int64))
 
 
 def explain_examples() -> Iterator[Example]:

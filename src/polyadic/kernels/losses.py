@@ -1,4 +1,4 @@
-"""Value and gradient of one row's loss. The codes are those of the classes in `polyadic.losses`."""
+"""Value and slope of one row's loss; the codes are those of the classes in `objective.losses`."""
 
 from __future__ import annotations
 

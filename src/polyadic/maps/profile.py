@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyadic.kernels.splits import best_splits
+from polyadic.kernels.tree import best_splits
 from polyadic.maps.column import to_range
 
 ROWS = 20_000  # of a longer column every second, third, ... row is read: sorting is what costs

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 import polyadic
-from polyadic import explain, losses, marginals
-from polyadic.columns import Column
+from polyadic import explain
+from polyadic.data import marginals
+from polyadic.data.columns import Column
+from polyadic.estimators.targets import Classification
+from polyadic.objective import losses
 from polyadic.page import quality
 from polyadic.page.payload import encode_array, encode_short, map_name, model_payload
-from polyadic.targets import Classification
 
 MOST_CATEGORIES = 2000  # of a column, beyond which the page offers the most frequent ones only:
 KEPT_CATEGORIES = 1000

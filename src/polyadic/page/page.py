@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from polyadic.drafts import check_place, write_whole
 from polyadic.estimators import CPClassifier, CPRegressor
+from polyadic.io.atomic import check_place, write_whole
 from polyadic.page.gather import gather
 
 MOST_BYTES = 30_000_000  # a page that no browser likes to open

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from polyadic.data.marginals import full_core
 from polyadic.explain.reading import quadrature
-from polyadic.formats.cp import CPCores
 from polyadic.maps import MAPS, FeatureMap, Hat, OneHot
-from polyadic.marginals import full_core
+from polyadic.networks.cp import CPCores
 
 ROUNDING = 2.0**-22  # of a function's size: what a kept knot must be worth
 _MOST_BLOCKS = 32

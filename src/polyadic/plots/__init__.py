@@ -3,9 +3,9 @@
 Every function returns the axes that it drew on: titles, limits and files stay in your hands.
 """
 
-from polyadic.plots.course import learning_curve
 from polyadic.plots.dependence import interaction
 from polyadic.plots.effects import effects
+from polyadic.plots.history import learning_curve
 from polyadic.plots.rows import beeswarm, waterfall
 from polyadic.plots.shares import importance, orders
 

@@ -1,0 +1,1 @@
+"""Solvers: how a problem is minimised, and where they start."""

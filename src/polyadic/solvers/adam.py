@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyadic.formats.cp import CPCores, run
+from polyadic.data.features import LocalFeatures, always_touched, stack_height
 from polyadic.kernels import adam as kernel
 from polyadic.kernels.cp import GUARD
-from polyadic.local import LocalFeatures, always_touched, stack_height
-from polyadic.solvers.base import Problem, Report, Solution
-from polyadic.solvers.course import Course, Schedule, stack
-from polyadic.solvers.split import SplitEpochs, pays
+from polyadic.networks.cp import CPCores, run
+from polyadic.objective.problem import Problem
+from polyadic.solvers.contract import Report, Solution
+from polyadic.solvers.loop import Course, Schedule, stack
+from polyadic.solvers.threads import SplitEpochs, pays
 
 
 @dataclass

@@ -14,17 +14,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from polyadic.formats.cp import CPCores
+from polyadic.data.features import LocalFeatures
+from polyadic.data.slots import check_maps, column_slots
 from polyadic.kernels import als as kernel
 from polyadic.kernels import banded
 from polyadic.kernels.losses import LOGISTIC, SQUARED, weighted_losses
 from polyadic.kernels.simd import padded
-from polyadic.local import LocalFeatures
-from polyadic.penalties import band_product
+from polyadic.networks.cp import CPCores
+from polyadic.objective.penalties import band_product
+from polyadic.objective.problem import Problem
 from polyadic.solvers.adam import Adam
-from polyadic.solvers.base import Problem, Report, Solution
-from polyadic.solvers.blocks import FLOOR, Block, check_maps, column_slots, depth, pad, solve_block
-from polyadic.solvers.course import Course, Schedule
+from polyadic.solvers.blocks import FLOOR, Block, depth, pad, solve_block
+from polyadic.solvers.contract import Report, Solution
+from polyadic.solvers.loop import Course, Schedule
 
 MAX_SWEEPS = 20  # max_epochs="auto"
 PATIENCE = 3  # n_iter_no_change=None

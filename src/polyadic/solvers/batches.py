@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
+from polyadic.data.features import LocalFeatures
 from polyadic.kernels.cp import GUARD
-from polyadic.local import LocalFeatures
 
 _TALL = 128  # elements of a column beyond which slots are kept in the place of a dense phi
 

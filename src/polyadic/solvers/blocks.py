@@ -1,4 +1,4 @@
-"""Blocks of a CP model in which f is linear, and columns sorted for least squares."""
+"""Blocks of a CP model in which f is linear: their normal equations, and what they cost."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from polyadic.data.slots import dense_slots
 from polyadic.kernels import als as kernel
 from polyadic.kernels import banded
 from polyadic.kernels.simd import LANES, padded
-from polyadic.local import LocalFeatures
 from polyadic.maps.base import FeatureMap
-from polyadic.penalties import band_product
+from polyadic.objective.penalties import band_product
 
-# Normal equations take second moments of every pair of slots. At rank 32 a sweep over eight columns
-# costs what 26 epochs of Adam do with so many, what 52 do with eight, what 170 do with 32.
-MOST_SLOTS = 4
 FLOOR = 1e-10  # of the diagonal of normal equations, as a share of its largest entry
 
 
@@ -61,17 +58,6 @@ def working_room(maps: Sequence[FeatureMap], rank: int, n_rows: int) -> int:
     return (n_rows * width * (depth(len(maps)) + 1) + block) // 3
 
 
-def dense_slots(maps: Sequence[FeatureMap]) -> int:
-    """Return the most slots of a map whose slots are all of its elements, 0 without such a map."""
-    return max((m.dim - m.constant for m in maps if m.all_slots), default=0)
-
-
-def n_slots(m: FeatureMap) -> int:
-    """Return how many elements of a fitted map a row meets, the constant not counted."""
-    kinds = {"numeric": np.float64, "categorical": np.int64}
-    return m.encode(np.zeros(1, kinds[m.kind]))[0].shape[1]
-
-
 def sweep_cost(maps: Sequence[FeatureMap], rank: int) -> float:
     """Return about how many epochs of Adam take as long as a sweep, where a map is dense.
 
@@ -83,47 +69,6 @@ def sweep_cost(maps: Sequence[FeatureMap], rank: int) -> float:
     (12.8, 32.0)
     """
     return padded(rank) * (1 + dense_slots(maps)) / 5.0
-
-
-def check_maps(local: LocalFeatures) -> None:
-    """Refuse columns whose rows meet more than a few elements."""
-    for n, count in enumerate(np.diff(local.layout.slots)):
-        if count > MOST_SLOTS:
-            raise ValueError(
-                f"solver='als' serves maps with at most {MOST_SLOTS} neighbouring elements a row, "
-                "the constant not counted: 'hat', 'onehot', BSpline of degree 3 or less, "
-                f"Polynomial of d={MOST_SLOTS + 1} or less. Column {n} has a map with {count} "
-                "elements a row: change it, or use solver='adam'."
-            )
-
-
-def column_slots(local: LocalFeatures, n: int) -> kernel.Slots:
-    """Return the slots of column n, neighbours in order, and its rows sorted by cell."""
-    layout, own = local.layout, slice(local.layout.slots[n], local.layout.slots[n + 1])
-    constant = bool(layout.constant[n])
-    index = local.index[:, own].astype(np.int64) - layout.first[n] - constant
-    value = local.value[:, own].astype(np.float64)
-    m = int(local.dims[n]) - constant
-    count = max(1, min(index.shape[1], m))
-    start = np.where(value != 0, index, m).min(axis=1, initial=m)
-    none = start == m
-    start = np.clip(start, 0, m - count)
-    place = np.where(value != 0, index - start[:, None], 0)
-    if np.any(place < 0) or np.any(place >= count):
-        raise ValueError(
-            f"solver='als' serves maps whose elements in a row are neighbours, and those of column "
-            f"{n} are not: use another map, or solver='adam'."
-        )
-    neat = np.zeros((len(index), count))
-    np.add.at(neat, (np.arange(len(index))[:, None], place), value)
-    total = neat.sum(axis=1)
-    unity = bool(np.all(none | (np.abs(total - 1.0) < 1e-5)))
-    if unity:  # up to the rounding of float32, which would spoil the Schur complement
-        neat[~none] /= total[~none, None]
-    cell = np.where(none, m, start)
-    order = np.argsort(cell, kind="stable")
-    bounds = np.searchsorted(cell[order], np.arange(m + 2))
-    return kernel.Slots(start, neat, order, bounds, constant, unity)
 
 
 def _far(band: np.ndarray) -> int:

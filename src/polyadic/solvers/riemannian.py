@@ -26,14 +26,15 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from polyadic.formats import trains
-from polyadic.formats.network import NetworkCores
-from polyadic.formats.trains import Point, Train
+from polyadic.data.features import LocalFeatures
 from polyadic.kernels.losses import weighted_losses
-from polyadic.local import LocalFeatures
-from polyadic.solvers.base import Problem, Report, Solution
+from polyadic.networks import trains
+from polyadic.networks.cores import NetworkCores
+from polyadic.networks.trains import Point, Train
+from polyadic.objective.problem import Problem
 from polyadic.solvers.batches import Batches, Column, DenseColumn
-from polyadic.solvers.course import Course, Schedule
+from polyadic.solvers.contract import Report, Solution
+from polyadic.solvers.loop import Course, Schedule
 
 PEAK_RATE = 0.2  # learning_rate="auto"
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from polyadic import torch_engine as engine  # says what to install where torch is missing
-from polyadic.formats.cp import CPCores
-from polyadic.local import LocalFeatures
-from polyadic.solvers.base import Problem, Report, Solution
-from polyadic.solvers.course import Course, Schedule, stack
+from polyadic.data.features import LocalFeatures
+from polyadic.networks.cp import CPCores
+from polyadic.objective.problem import Problem
+from polyadic.solvers import torch_engine as engine  # says what to install where torch is missing
+from polyadic.solvers.contract import Report, Solution
+from polyadic.solvers.loop import Course, Schedule, stack
 
 import torch  # isort: skip
 

@@ -1,0 +1,1 @@
+"""Tables: columns, distinct rows, local features, and what is remembered of them."""

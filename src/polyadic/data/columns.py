@@ -1,0 +1,354 @@
+"""From a table to typed columns.
+
+A table is a pandas, Polars or PyArrow table (read through narwhals, so that none of them need be
+installed), a two-dimensional NumPy array, or a list of rows. `Columns.learn` reads it once, in
+`fit`, and remembers for each column its name, its kind and its categories; `Columns.code` then
+reads any later table the same way. Both return one array a column:
+
+    numeric       float64, (n,), NaN for a missing number
+    categorical   int64,   (n,), the position among the sorted categories, -1 for a missing or
+                  unseen one
+
+Two rules cover all tables. A table with string column names is matched by name; every other by
+position, under the names x0, x1, ... And text is never taken for a number, not even "1.5".
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from polyadic.data.tables import (
+    CATEGORICAL,
+    Scalar,
+    Table,
+    Values,
+    factorise,
+    is_null,
+    listing,
+    n_rows,
+    numbers,
+    plain_frame,
+    read_table,
+    unsuitable,
+)
+
+__all__ = ["Column", "Columns", "n_rows"]
+
+KINDS = ("numeric", "categorical")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the input table.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        "numeric" or "categorical".
+    categories : tuple or None
+        The sorted categories, numbers before text; the code of a category is its position. Two
+        values are one category when Python finds them equal: 1, 1.0 and True are. None for a
+        numeric column.
+    """
+
+    name: str
+    kind: str
+    categories: tuple[Scalar, ...] | None = field(default=None, repr=False)
+
+    @cached_property
+    def code_of(self) -> dict[Scalar | None, int]:
+        """Return the code of each category."""
+        return {category: code for code, category in enumerate(self.categories or ())}
+
+    def __reduce__(self) -> tuple:
+        # Leaves `code_of` behind: it would double the size of a pickled model.
+        return Column, (self.name, self.kind, self.categories)
+
+
+@dataclass
+class Columns:
+    """The columns a model was fitted on.
+
+    Attributes
+    ----------
+    columns : list of Column
+    named : bool
+        Whether the table had string column names; if not, the names are x0, x1, ...
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> train = pl.DataFrame({"area": [70.0, 95.0, None], "city": ["Ulm", "Bonn", "Ulm"]})
+    >>> columns, coded = Columns.learn(train)
+    >>> columns.columns[1].categories
+    ('Bonn', 'Ulm')
+    >>> coded
+    [array([70., 95., nan]), array([1, 0, 1])]
+    >>> columns.code(pl.DataFrame({"city": ["Bonn", "Kiel", None], "area": [1, 2, 3]}))
+    [array([1., 2., 3.]), array([ 0, -1, -1])]
+    """
+
+    columns: list[Column]
+    named: bool
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the columns."""
+        return [column.name for column in self.columns]
+
+    @classmethod
+    def learn(
+        cls,
+        X: Any,
+        *,
+        categorical_features: str | Iterable | None = "from_dtype",
+        kinds: Mapping[str | int, str] | None = None,
+        estimator_name: str = "estimator",
+    ) -> tuple[Columns, list[np.ndarray]]:
+        """Learn names, kinds and categories from a table, and code its columns.
+
+        Parameters
+        ----------
+        X : table, (n, N)
+        categorical_features : "from_dtype", list or None
+            Which columns are categorical. "from_dtype": in a data frame those of type category,
+            enum, string, boolean and object (also an object column that holds only numbers), in an
+            array none. A list of names, a list of positions or a boolean mask, (N,): those and no
+            others. None: no column.
+        kinds : dict, optional
+            "numeric" or "categorical" by name or position of a column; overrules
+            `categorical_features`.
+        estimator_name : str
+            The name used in errors.
+
+        Returns
+        -------
+        columns : Columns
+        coded : list of N arrays, (n,)
+            float64 or int64, as described at the top of this module.
+        """
+        table = read_table(X, estimator_name)
+        if table.named:
+            hint = "Name it in categorical_features (or leave that at 'from_dtype'), or convert it."
+        else:
+            hint = "Pass categorical_features=[...] or a DataFrame, or convert it to a number."
+        columns, coded = [], []
+        for position, kind in enumerate(choose_kinds(table, categorical_features, kinds)):
+            name, values = table.names[position], table.values[position]
+            if kind == "numeric":
+                columns.append(Column(name, kind))
+                coded.append(numbers(values, table.label(position), hint))
+            else:
+                number, scalars = factorise(values)
+                columns.append(Column(name, kind, sort_categories(scalars)))
+                coded.append(category_codes(columns[-1], number, scalars))
+        return cls(columns, table.named), coded
+
+    def code(self, X: Any, *, estimator_name: str = "estimator") -> list[np.ndarray]:
+        """Code the columns of a later table.
+
+        Parameters
+        ----------
+        X : table, (n, N)
+            If both this table and the fitted one have string column names, columns are found by
+            name: their order does not matter and further columns are ignored.
+
+        Returns
+        -------
+        coded : list of N arrays, (n,)
+            float64 or int64, as described at the top of this module.
+        """
+        return self.chunks(X, None, estimator_name=estimator_name)[0]()
+
+    def chunks(
+        self, X: Any, size: int | None, *, estimator_name: str = "estimator"
+    ) -> list[Callable[[], list[np.ndarray]]]:
+        """Cut a later table into chunks of `size` rows, None for one of all rows.
+
+        Returns for each chunk what codes its columns when called, in any thread.
+        """
+        read: Callable[[slice], list[np.ndarray]]
+        block = self.block(X)
+        if block is not None:
+            n_rows, read = len(block), partial(code_block, block)
+        else:
+            table = read_table(X, estimator_name)
+            places = list(zip(self.columns, self.positions(table, estimator_name)))
+            hint = f"{estimator_name} was fitted on numbers here. Convert it; NaN means missing."
+            n_rows, read = len(table.values[0]), partial(code_columns, table, places, hint)
+        size = size or n_rows
+        return [partial(read, slice(start, start + size)) for start in range(0, n_rows, size)]
+
+    def block(self, X: Any) -> np.ndarray | None:
+        """Return a table of finite numbers or NaN with the columns as fitted; None for any other.
+
+        Such a table needs no care for types and names, which, column by column, takes longer than
+        to predict a few rows.
+        """
+        if any(column.kind != "numeric" for column in self.columns):
+            return None
+        block = plain_frame(X, self.names) if self.named else X
+        if type(block) is not np.ndarray or block.dtype.kind not in "iuf" or block.size == 0:
+            return None
+        if block.ndim != 2 or block.shape[1] != len(self.columns) or np.isinf(block).any():
+            return None
+        return block
+
+    def positions(self, table: Table, estimator_name: str) -> list[int]:
+        """Find each fitted column in a later table."""
+        if self.named and table.named:
+            found = {name: position for position, name in enumerate(table.names)}
+            absent = [name for name in self.names if name not in found]
+            if absent:
+                raise ValueError(
+                    f"X lacks {len(absent)} of the {len(self.columns)} columns that "
+                    f"{estimator_name} was fitted on: {listing(absent)}. "
+                    f"X has the columns {listing(table.names)}."
+                )
+            return [found[name] for name in self.names]
+        if len(table.names) != len(self.columns):
+            raise ValueError(
+                f"X has {len(table.names)} features, but {estimator_name} "
+                f"is expecting {len(self.columns)} features as input."
+            )
+        if self.named:
+            warnings.warn(
+                f"X does not have valid feature names, but {estimator_name} was fitted with "
+                "feature names",
+                stacklevel=3,
+            )
+        elif table.named:
+            warnings.warn(
+                f"X has feature names, but {estimator_name} was fitted without feature names",
+                stacklevel=3,
+            )
+        return list(range(len(self.columns)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the columns as dicts, lists and scalars that JSON can hold."""
+        columns = [
+            {"name": c.name, "kind": c.kind, "categories": c.categories and list(c.categories)}
+            for c in self.columns
+        ]
+        return {"named": self.named, "columns": columns}
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> Columns:
+        """Build the columns from what `to_json` returned."""
+        columns = []
+        for c in state["columns"]:
+            categories = None if c["kind"] == "numeric" else tuple(c["categories"])
+            columns.append(Column(c["name"], c["kind"], categories))
+        return cls(columns, state["named"])
+
+
+def code_block(block: np.ndarray, rows: slice) -> list[np.ndarray]:
+    """Code the columns of an array of numbers."""
+    return list(np.ascontiguousarray(block[rows].T, dtype=np.float64))
+
+
+def code_columns(
+    table: Table, places: list[tuple[Column, int]], hint: str, rows: slice
+) -> list[np.ndarray]:
+    """Code the columns of any table; `places` tells where in it each column is."""
+    coded = []
+    for column, position in places:
+        values = table.values[position][rows]
+        if column.kind == "numeric":
+            coded.append(numbers(values, table.label(position), hint))
+        else:
+            coded.append(category_codes(column, *factorise(values)))
+    return coded
+
+
+# ---- kinds ---------------------------------------------------------------------------------------
+
+
+def choose_kinds(
+    table: Table,
+    categorical_features: str | Iterable | None,
+    kinds: Mapping[str | int, str] | None,
+) -> list[str]:
+    """Return the kind of each column: what `kinds` says, else `categorical_features`."""
+    given = {}
+    for key, kind in (kinds or {}).items():
+        if kind not in KINDS:
+            raise ValueError(
+                f"Unknown kind {kind!r} of column {key!r}. Choose from: {', '.join(KINDS)}."
+            )
+        given[find_column(table, key, "maps")] = kind
+    if isinstance(categorical_features, str):
+        if categorical_features != "from_dtype":
+            raise ValueError(
+                f"Unknown categorical_features {categorical_features!r}. Choose 'from_dtype', "
+                "None, a list of column names or positions, or a boolean mask."
+            )
+        return [
+            given.get(position) or kind_from_dtype(values, table.label(position))
+            for position, values in enumerate(table.values)
+        ]
+    chosen = categorical_positions(table, categorical_features)
+    return [
+        given.get(position) or KINDS[position in chosen] for position in range(len(table.names))
+    ]
+
+
+def categorical_positions(table: Table, categorical_features: Iterable | None) -> set[int]:
+    """Return the positions that a list of names, of positions, or a mask stands for."""
+    items = [] if categorical_features is None else list(categorical_features)
+    if not items or not all(isinstance(item, bool | np.bool_) for item in items):
+        return {find_column(table, item, "categorical_features") for item in items}
+    if len(items) != len(table.names):
+        raise ValueError(
+            f"categorical_features is a mask of length {len(items)}, but X has "
+            f"{len(table.names)} columns. Give one boolean a column."
+        )
+    return {position for position, item in enumerate(items) if item}
+
+
+def find_column(table: Table, key: Any, source: str) -> int:
+    """Return the position of the column that a name or a position stands for."""
+    n_columns = len(table.names)
+    if isinstance(key, str) and key in table.names:
+        return table.names.index(key)
+    if isinstance(key, int | np.integer) and not isinstance(key, bool) and 0 <= key < n_columns:
+        return int(key)
+    raise ValueError(
+        f"{source} names the column {key!r}, which X does not have. Choose from the names "
+        f"{listing(table.names)} or the positions 0 to {n_columns - 1}."
+    )
+
+
+def kind_from_dtype(values: Values, label: str) -> str:
+    """Return the kind of a column by its type; columns of an array are numeric."""
+    if isinstance(values, np.ndarray) or values.dtype.is_numeric():
+        return "numeric"
+    if isinstance(values.dtype, CATEGORICAL) or is_null(values):
+        return "categorical"
+    raise unsuitable(values, label)
+
+
+# ---- categories ----------------------------------------------------------------------------------
+
+
+def sort_categories(scalars: list[Scalar | None]) -> tuple[Scalar, ...]:
+    """Sort the distinct categories, numbers before text, so that codes do not depend on rows."""
+    # A dict and not a set: it keeps neighbours in memory together, which sorts faster.
+    distinct = dict.fromkeys(scalar for scalar in scalars if scalar is not None)
+    text = [category for category in distinct if isinstance(category, str)]
+    rest = [category for category in distinct if not isinstance(category, str)]
+    return (*sorted(rest), *sorted(text))
+
+
+def category_codes(column: Column, number: np.ndarray, scalars: list[Scalar | None]) -> np.ndarray:
+    """Return the code of each row, (n,) int64, from the numbers of its distinct values."""
+    code_of = column.code_of
+    codes = [code_of.get(scalar, -1) for scalar in scalars]
+    return np.array([*codes, -1], dtype=np.int64)[number]  # number -1 picks the last

@@ -1,0 +1,207 @@
+"""Marginals: what a fitted model remembers of each column of its training table.
+
+Explanations average over columns. All that this takes is the mean and the second moments of a
+column's local features, which are small whatever the number of rows, and for pictures its quantiles
+or the shares of its categories. Weights count as repeated rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from polyadic.data.columns import Column
+from polyadic.maps.base import FeatureMap
+from polyadic.maps.column import distinct, quantiles
+
+LEVELS = np.linspace(0.0, 1.0, 101)
+_FEW = 32  # values of a column that is not taken as continuous
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """The distribution of one column, as far as explanations need it.
+
+    Attributes
+    ----------
+    mean : (1 + d,)
+        Of a leading one and phi without an implied constant, the features of `design`.
+    second : sparse (1 + d, 1 + d)
+        Second moments of the same.
+    quantiles : (101,)
+        Of the numbers that are known, at 0, 1, ..., 100 %; empty for a categorical column, and
+        where no number is known.
+    shares : (number of categories,)
+        Of the rows; empty for a numeric column.
+    missing : float
+        Share of the rows whose value is missing or was never seen in training.
+    weight : float
+        Of all the rows together.
+    """
+
+    mean: np.ndarray
+    second: sparse.csr_array
+    quantiles: np.ndarray
+    shares: np.ndarray
+    missing: float
+    weight: float
+
+    def mix(self, other: Marginal) -> Marginal:
+        """Return the marginal of both sets of rows: exact, but for the quantiles.
+
+        Quantiles, which only pictures are made of, are those of the two tables of quantiles.
+        """
+        total = self.weight + other.weight
+        keep, share = self.weight / total, other.weight / total
+        known = [keep * (1.0 - self.missing), share * (1.0 - other.missing)]
+        return Marginal(
+            keep * self.mean + share * other.mean,
+            sparse.csr_array(keep * self.second + share * other.second),
+            _mix_quantiles([self.quantiles, other.quantiles], known),
+            keep * self.shares + share * other.shares,
+            min(keep * self.missing + share * other.missing, 1.0),
+            total,
+        )
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the marginal as named arrays; of the second moments one triangle."""
+        second = sparse.coo_array(sparse.triu(self.second))
+        return {
+            "mean": self.mean,
+            "row": second.row.astype(np.int32),
+            "col": second.col.astype(np.int32),
+            "second": second.data,
+            "quantiles": self.quantiles,
+            "shares": self.shares,
+            "totals": np.array([self.missing, self.weight]),
+        }
+
+    @classmethod
+    def restore(cls, arrays: dict[str, np.ndarray], dim: int, n_categories: int) -> Marginal:
+        """Rebuild a marginal from its arrays; refuse what none could have left behind."""
+        mean, quantiles, shares = (arrays[k] for k in ("mean", "quantiles", "shares"))
+        row, col, value, totals = (arrays[k] for k in ("row", "col", "second", "totals"))
+        lengths = (mean.shape, shares.shape, totals.shape)
+        if lengths != ((1 + dim,), (n_categories,), (2,)) or quantiles.ndim != 1:
+            raise ValueError(f"a marginal has arrays of the shapes {lengths}, {quantiles.shape}.")
+        for array in (mean, quantiles, shares, value, totals):
+            if array.dtype != np.float64 or not np.all(np.isfinite(array)):
+                raise ValueError("a marginal must hold finite floating-point numbers.")
+        if not (value.ndim == 1 and row.shape == col.shape == value.shape):
+            raise ValueError("the second moments of a marginal have uneven arrays.")
+        if row.dtype != np.int32 or col.dtype != np.int32 or np.any((row < 0) | (row > col)):
+            raise ValueError("the second moments of a marginal are no upper triangle.")
+        if np.any(col > dim) or len(quantiles) not in (0, len(LEVELS)):
+            raise ValueError("a marginal does not fit its column.")
+        if np.any(np.diff(quantiles) < 0) or np.any(shares < 0) or not 0 <= totals[0] <= 1:
+            raise ValueError("a marginal has shares or quantiles out of range.")
+        if totals[1] <= 0:
+            raise ValueError("a marginal has no rows.")
+        upper = sparse.coo_array((value, (row, col)), shape=(1 + dim, 1 + dim))
+        second = sparse.csr_array(upper + sparse.triu(upper, 1).T)
+        return cls(mean, second, quantiles, shares, float(totals[0]), float(totals[1]))
+
+
+def learn(
+    columns: Sequence[Column],
+    maps: Sequence[FeatureMap],
+    coded: Sequence[np.ndarray],
+    weight: np.ndarray | None = None,
+) -> list[Marginal]:
+    """Measure coded columns, N arrays (n,), with weights (n,); by default all rows weigh one."""
+    if weight is None:
+        weight = np.ones(len(coded[0]))
+    total = float(weight.sum())
+    return [_measure(c, m, x, weight / total, total) for c, m, x in zip(columns, maps, coded)]
+
+
+def design(feature_map: FeatureMap, x: np.ndarray) -> sparse.csr_array:
+    """Return a leading one and phi(x) without an implied constant, sparse, (n, 1 + d)."""
+    index, value = feature_map.encode(x)
+    n_rows, n_slots = index.shape
+    indices = np.hstack([np.zeros((n_rows, 1), np.int64), index + 1])
+    data = np.hstack([np.ones((n_rows, 1)), value])
+    indptr = np.arange(n_rows + 1) * (n_slots + 1)
+    shape = (n_rows, 1 + feature_map.dim)
+    return sparse.csr_array((data.ravel(), indices.ravel(), indptr), shape=shape)
+
+
+def full_core(feature_map: FeatureMap, core: np.ndarray) -> np.ndarray:
+    """Return the core that goes with `design`, (1 + d, K): the constant moves to the leading one.
+
+    >>> from polyadic.maps import OneHot
+    >>> full_core(OneHot().fit(np.array([0, 1])), np.array([[1.0], [2.0], [3.0]])).ravel()
+    array([1., 0., 2., 3.])
+    """
+    core = np.asarray(core, dtype=np.float64)
+    out = np.vstack([np.zeros((1, core.shape[1])), core])
+    if feature_map.constant:
+        out[0], out[1] = core[0], 0.0
+    return out
+
+
+def _measure(
+    column: Column, feature_map: FeatureMap, x: np.ndarray, share: np.ndarray, total: float
+) -> Marginal:
+    """Measure one column; share : (n,) adds up to one."""
+    mean, second = _moments(feature_map, x, share)
+    numeric = column.categories is None
+    known = ~np.isnan(x) if numeric else x >= 0
+    missing = float(min(share[~known].sum(), 1.0))
+    x, own = x[known], share[known]
+    if column.categories is None:
+        return Marginal(mean, second, _quantiles(x, own), np.zeros(0), missing, total)
+    counts = np.bincount(x, weights=own, minlength=len(column.categories))
+    return Marginal(mean, second, np.zeros(0), counts.astype(float), missing, total)
+
+
+def _quantiles(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return the quantiles of x at `LEVELS`, values of x themselves."""
+    if len(x) == 0:
+        return np.zeros(0)
+    return quantiles(*distinct(x, weight), LEVELS)
+
+
+def _mix_quantiles(tables: list[np.ndarray], shares: list[float]) -> np.ndarray:
+    """Return the quantiles of a mixture from two tables of quantiles and their shares."""
+    pairs = [(table, share) for table, share in zip(tables, shares) if len(table)]
+    if len(pairs) < 2:
+        return pairs[0][0] if pairs else np.zeros(0)
+    points = np.unique(np.concatenate(tables))
+    if len(points) <= _FEW:  # steps: no value is invented between two others
+        weight = np.concatenate([np.full(len(table), share) for table, share in pairs])
+        return _quantiles(np.concatenate(tables), weight)
+    # The mixture's distribution function, straight between the points of both, turned around.
+    reached = sum(share * _distribution(table, points) for table, share in pairs) / sum(shares)
+    out = np.interp(LEVELS, reached, points)
+    out[0], out[-1] = points[0], points[-1]
+    return np.maximum.accumulate(out)
+
+
+def _distribution(quantiles: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Return the share of the rows up to each x, from quantiles at `LEVELS`."""
+    values, first = np.unique(quantiles, return_index=True)
+    last = np.append(first[1:] - 1, len(quantiles) - 1)
+    out = np.interp(x, values, 0.5 * (LEVELS[first] + LEVELS[last]))
+    out[x < values[0]], out[x >= values[-1]] = 0.0, 1.0
+    return out
+
+
+def _moments(
+    feature_map: FeatureMap, x: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, sparse.csr_array]:
+    """Return the mean, (1 + d,), and the second moments of a column's features."""
+    if feature_map.all_slots:  # as dense as can be
+        phi = np.hstack([np.ones((len(x), 1)), feature_map.dense(x)])
+        if feature_map.constant:
+            phi[:, 1] = 0.0
+        return weight @ phi, sparse.csr_array(phi.T @ (weight[:, None] * phi))
+    phi = design(feature_map, x)
+    scaled = phi.copy()
+    scaled.data *= np.repeat(weight, np.diff(phi.indptr))
+    second = sparse.csr_array(phi.T @ scaled)
+    second.sum_duplicates()
+    return np.asarray(weight @ phi), second

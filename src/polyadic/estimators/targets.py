@@ -1,0 +1,135 @@
+"""Targets: what regression and classification make of y, and of raw predictions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from polyadic.estimators import validation
+from polyadic.objective import losses
+
+
+class Regression(RegressorMixin):
+    """One number or several for each row."""
+
+    loss: Any
+
+    def _loss(self) -> losses.Loss:
+        return losses.resolve(self.loss)
+
+    def _n_outputs(self, target) -> int:
+        return target.shape[1]
+
+    def _read_target(self, y, n_rows: int, fresh: bool, classes=None) -> np.ndarray:
+        target = validation.check_regression_target(y, n_rows)
+        self._loss().check(target)
+        if fresh:
+            self._flat_target = target.shape[1] == 1
+        elif target.shape[1] != len(self._center):
+            raise ValueError(
+                f"y has {target.shape[1]} outputs, but the model was fitted with "
+                f"{len(self._center)}."
+            )
+        return target
+
+    def predict(self, X) -> np.ndarray:
+        """Predict the target, (n,) or (n, L)."""
+        out = self._respond(self.raw(X))
+        return out[:, 0] if self._flat_target else out
+
+    def _respond(self, raw: np.ndarray) -> np.ndarray:
+        """Return what raw predictions (n, L) mean, (n, L)."""
+        return losses.resolve(self.loss).inverse_link(raw)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+class Classification(ClassifierMixin):
+    """One class for each row. Two classes share one output; K > 2 have K."""
+
+    loss: Any
+    class_weight: Any
+    _scales_target = False
+
+    def _loss(self) -> losses.Loss:
+        if isinstance(self.loss, losses.Logistic):  # the name it has for two classes
+            loss: losses.Loss = losses.Softmax()
+        else:
+            loss = losses.resolve(self.loss, losses.CLASSIFIER_LOSSES)
+        if isinstance(loss, losses.Softmax):
+            two = len(self.classes_) == 2
+            return losses.Logistic() if two else losses.Softmax(len(self.classes_))
+        return loss
+
+    def _n_outputs(self, target) -> int:
+        return 1 if len(self.classes_) == 2 else len(self.classes_)
+
+    def _read_target(self, y, n_rows: int, fresh: bool, classes=None) -> np.ndarray:
+        """Return the classes' numbers, or labels -1 and +1 for the squared error, (n, L or 1)."""
+        y = column_or_1d(y, warn=True)
+        validation.check_length(y, n_rows)
+        validation.check_missing_labels(y)
+        check_classification_targets(y)
+        if fresh:
+            known = np.unique(y if classes is None else classes)
+            validation.check_classes(known, type(self).__name__)
+            self.classes_ = known
+        strange = ~np.isin(y, self.classes_)
+        if np.any(strange):
+            raise ValueError(
+                f"y holds the class {y[strange][0]!r}, which is not among the known classes "
+                f"{list(self.classes_)}. Pass all classes to the first call of partial_fit."
+            )
+        number = np.searchsorted(self.classes_, y)
+        if isinstance(self._loss(), losses.SquaredError):
+            if len(self.classes_) == 2:
+                return 2.0 * number[:, None] - 1.0
+            return 2.0 * (number[:, None] == np.arange(len(self.classes_))) - 1.0
+        return number[:, None].astype(float)
+
+    def _row_weights(self, sample_weight, target, n_rows: int) -> np.ndarray:
+        weight = validation.check_weights(sample_weight, n_rows)
+        if self.class_weight is None:
+            return weight
+        if target.shape[1] > 1:
+            number = np.argmax(target, axis=1)
+        else:
+            number = np.maximum(target[:, 0], 0).astype(int)  # two classes may be -1 and +1
+        labels = self.classes_[number]
+        if self.class_weight == "balanced":
+            totals = np.bincount(number, weights=weight, minlength=len(self.classes_))
+            each = weight.sum() / (np.count_nonzero(totals) * np.maximum(totals, 1e-300))
+            return weight * each[number]
+        each = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
+        return weight * each[number]
+
+    def decision_function(self, X) -> np.ndarray:
+        """Return the raw predictions, (n,) for two classes, else (n, K)."""
+        raw = self.raw(X)
+        return raw[:, 0] if len(self.classes_) == 2 else raw
+
+    def predict_proba(self, X) -> np.ndarray:
+        """Return the probability of each class, (n, K)."""
+        share = self._respond(self.raw(X))
+        return share if share.shape[1] > 1 else np.hstack((1.0 - share, share))
+
+    def _respond(self, raw: np.ndarray) -> np.ndarray:
+        """Return the probability that each raw prediction (n, L) stands for, (n, L)."""
+        loss = self._loss()
+        if not isinstance(loss, losses.SquaredError):
+            return loss.inverse_link(raw)
+        share = np.clip((raw + 1.0) / 2.0, 1e-6, 1.0 - 1e-6)
+        return share / share.sum(axis=1, keepdims=True) if raw.shape[1] > 1 else share
+
+    def predict(self, X) -> np.ndarray:
+        """Return the most probable class, (n,)."""
+        best = np.argmax(self.predict_proba(X), axis=1)
+        return self.classes_[best]

@@ -1,0 +1,196 @@
+"""Checks of what a user passes, before anything is allocated or changed."""
+
+from __future__ import annotations
+
+import numbers
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_array
+
+from polyadic.kernels.simd import padded
+from polyadic.solvers import inits
+from polyadic.solvers.loop import SCHEDULES
+
+_COPIES = 6  # parameters, gradient, two moments, running average, best so far
+_MEMORY_SHARE = 0.8
+_NARROW = 10  # columns up to which a table counts as narrow
+
+# What each numeric parameter may be: lowest, highest, whether an integer, other values allowed.
+_RANGES: dict[str, tuple[float, float, bool, tuple]] = {
+    "rank": (1, np.inf, True, ("auto",)),
+    "order": (1, np.inf, True, ()),
+    "l2": (0, np.inf, False, ("auto",)),
+    "smoothness": (0, np.inf, False, ("auto",)),
+    "order_alpha": (0, np.inf, False, ()),
+    "order_beta": (0, np.inf, False, ()),
+    "n_members": (1, np.inf, True, ("auto",)),
+    "max_epochs": (0, np.inf, True, ("auto",)),
+    "batch_size": (1, np.inf, True, ("auto",)),
+    "learning_rate": (1e-30, np.inf, False, ("auto",)),
+    "average": (0, 1 - 1e-6, False, ()),
+    "validation_fraction": (1e-6, 0.5, False, ()),
+    "n_iter_no_change": (1, np.inf, True, (None,)),
+}
+ENGINES = ("fused", "torch")
+
+
+def check(estimator: Any) -> None:
+    """Raise ValueError for the first parameter that is not what it may be."""
+    for name in _RANGES.keys() & estimator.get_params(deep=False).keys():
+        low, high, whole, others = _RANGES[name]
+        value = getattr(estimator, name)
+        if any(value is o or (isinstance(value, str) and value == o) for o in others):
+            continue
+        kind = numbers.Integral if whole else numbers.Real
+        number = isinstance(value, kind) and not isinstance(value, bool)
+        if not number or not low <= float(value) <= high:
+            raise ValueError(f"{name} must be {_wording(low, high, whole, others)}, got {value!r}.")
+    for name in {"early_stopping", "warm_start"}:
+        if not isinstance(getattr(estimator, name), (bool, np.bool_)):
+            raise ValueError(f"{name} must be True or False, got {getattr(estimator, name)!r}.")
+    n_jobs = getattr(estimator, "n_jobs", None)
+    if n_jobs is not None and (not isinstance(n_jobs, numbers.Integral) or n_jobs == 0):
+        raise ValueError(f"n_jobs must be a whole number other than 0, or None, got {n_jobs!r}.")
+    check_choice("schedule", estimator.schedule, SCHEDULES)
+    check_choice("solver", estimator.solver, estimator._solvers())
+    if hasattr(estimator, "engine"):
+        check_choice("engine", estimator.engine, ENGINES)
+    inits.resolve(estimator.init)
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Raise ValueError for a value that is not among the choices."""
+    if value not in choices:
+        raise ValueError(f"Unknown {name} {value!r}. Choose from: {', '.join(sorted(choices))}.")
+
+
+def _wording(low: float, high: float, whole: bool, others: tuple) -> str:
+    text = "a whole number" if whole else "a number"
+    text += f" of at least {low:g}" if high == np.inf else f" from {low:g} to {high:g}"
+    return text + "".join(f", or {o!r}" for o in others)
+
+
+def resolve_steps(
+    estimator: Any, n_rows: int, n_columns: int, peak_rate: float, least: float
+) -> dict[str, Any]:
+    """Return batch_size, max_epochs and learning_rate, by the table's size where "auto".
+
+    About 10,000 steps for 2,000 rows, more for fewer rows, fewer for wide tables. One step moves a
+    product of N factors by N times the rate, so that wide tables also want smaller steps. `least`
+    is the share of the 10,000 steps that a long table is left with.
+    """
+    batch, epochs, rate = estimator.batch_size, estimator.max_epochs, estimator.learning_rate
+    if batch == "auto":
+        batch = int(np.clip(n_rows // 40, 16, 128))
+    if epochs == "auto":
+        narrow = min(1.0, _NARROW / n_columns)
+        steps = 10_000 * np.clip((2000 / n_rows) ** 0.75, least, 2.5)
+        epochs = int(np.clip(steps * batch / n_rows * narrow, 16, 1000 * narrow + 20))
+    if rate == "auto":
+        rate = peak_rate * min(1.0, np.sqrt(_NARROW / n_columns))
+    return {"batch_size": int(batch), "max_epochs": int(epochs), "learning_rate": float(rate)}
+
+
+def check_length(y: np.ndarray, n_rows: int) -> None:
+    """Refuse a target of another length than the table."""
+    if len(y) != n_rows:
+        raise ValueError(
+            f"X has {n_rows} rows and y has {len(y)}: "
+            "found input variables with inconsistent numbers of samples."
+        )
+
+
+def check_regression_target(y: Any, n_rows: int) -> np.ndarray:
+    """Return y as float64 (n, L); refuse what is missing, infinite or of another length."""
+    target = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+    if target.ndim > 2:
+        raise ValueError(f"y must be (n,) or (n, L), got an array of {target.ndim} dimensions.")
+    target = target.reshape(len(target), -1)
+    check_length(target, n_rows)
+    return target
+
+
+def check_missing_labels(y: np.ndarray) -> None:
+    """Refuse NaN and None among the labels."""
+    if y.dtype.kind == "f":
+        check_array(y, ensure_2d=False, dtype=None, input_name="y")
+    elif y.dtype.kind == "O" and any(v is None or v != v for v in y):
+        raise ValueError("Input y contains missing labels (None or NaN). Drop those rows.")
+
+
+def check_classes(classes: np.ndarray, name: str) -> None:
+    """Refuse a target of one class."""
+    if len(classes) < 2:
+        raise ValueError(
+            f"{name} needs at least two classes in y, but found one class only: {classes[0]!r}."
+        )
+
+
+def check_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
+    """Return weights as float64 (n,); refuse negative ones and those that are all zero."""
+    if sample_weight is None:
+        return np.ones(n_rows)
+    if isinstance(sample_weight, numbers.Real):
+        weight = np.full(n_rows, float(sample_weight))
+    else:
+        weight = check_array(
+            sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"
+        )
+    if weight.ndim != 1:
+        raise ValueError(
+            f"Sample weights must be 1D array or scalar, got {weight.ndim} dimensions."
+        )
+    if len(weight) != n_rows:
+        raise ValueError(f"sample_weight has {len(weight)} entries, but X has {n_rows} rows.")
+    if np.any(weight < 0):
+        raise ValueError(
+            f"sample_weight must not be negative, but its smallest entry is {weight.min():.6g}. "
+            "Negative values have no meaning as weights; set them to zero to leave rows out."
+        )
+    if not np.any(weight > 0):
+        raise ValueError("sample_weight is zero for every row: nothing is left to learn from.")
+    top = weight.max()
+    return weight if 1e-30 < top < 1e30 else weight / top
+
+
+def check_memory(
+    maps: Sequence[Any],
+    rank: int,
+    order_alpha: float,
+    n_rows: int = 0,
+    n_members: int = 1,
+    n_jobs: int = 1,
+    n_extra: int = 0,
+) -> None:
+    """Refuse, before allocating, a model that would not fit into memory.
+
+    Members in training count with their slots and parameters, trained ones with their cores;
+    n_extra parameters belong to no column.
+    """
+    width = padded(rank)
+    elements = sum(m.dim for m in maps)
+    at_once = min(n_members, n_jobs)
+    needed = at_once * 4.0 * _COPIES * elements * width + 8.0 * n_members * elements * rank
+    slots = sum(m.dim if m.all_slots else min(m.dim, 4) for m in maps)
+    needed += at_once * (8.0 * n_rows * slots + 4.0 * _COPIES * n_extra)
+    if order_alpha > 0:
+        needed += 4.0 * (2 * len(maps) + 2) * width**2
+    available = physical_memory()
+    if needed > _MEMORY_SHARE * available:
+        raise MemoryError(
+            f"{rank} numbers for each of {elements:,} basis elements and {n_rows:,} rows would "
+            "need about "
+            f"{needed / 1e9:,.1f} GB to train; this machine has {available / 1e9:,.1f} GB. "
+            "Lower rank, give maps fewer knots, or fold rare categories with OneHot(min_count=...)."
+        )
+
+
+def physical_memory() -> float:
+    """Return the bytes of memory of this machine, or 8 GB where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):
+        return 8e9

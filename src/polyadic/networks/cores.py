@@ -1,0 +1,65 @@
+"""The parameters of a fitted tensor network, of any format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from polyadic.networks import resolve
+from polyadic.networks.base import Format
+
+
+@dataclass(frozen=True)
+class NetworkCores:
+    """Cores and extras of a network, with f(x) = intercept + scale * contraction.
+
+    Attributes
+    ----------
+    name : str
+        The format.
+    rank, order : int
+    factors : list of (d_n, K)
+    extras : list of arrays
+    intercept, scale : (L,)
+    """
+
+    name: str
+    rank: int
+    order: int
+    factors: list[np.ndarray]
+    extras: list[np.ndarray]
+    intercept: np.ndarray
+    scale: np.ndarray
+
+    @property
+    def dims(self) -> np.ndarray:
+        """Number of basis elements of each column, (N,)."""
+        return np.array([len(a) for a in self.factors])
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs L."""
+        return len(self.intercept)
+
+    @property
+    def format(self) -> Format:
+        """The format, for cores of this shape."""
+        return resolve(self.name)(self.dims.tolist(), self.rank, self.n_outputs, self.order)
+
+    @property
+    def additive(self) -> None:
+        """Networks have no additive part."""
+        return None
+
+    def rescale(self, center: np.ndarray, scale: np.ndarray) -> NetworkCores:
+        """Return the cores of center + scale * f(x), both (L,)."""
+        return replace(self, intercept=center + scale * self.intercept, scale=scale * self.scale)
+
+    def order_norm(self, emphasis: list[np.ndarray]) -> float:
+        """Return <B*W, B*W>, the scale left out; `emphasis` is b^(n) for every column."""
+        cores = [np.asarray(a, float) * b[:, None] for a, b in zip(self.factors, emphasis)]
+        value, log_scale = self.format.order_norm(
+            cores, [np.asarray(e, float) for e in self.extras]
+        )
+        return float(value * np.exp(log_scale))

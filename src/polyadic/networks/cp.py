@@ -1,0 +1,264 @@
+"""Canonical Polyadic format: W = sum_r c_r a_r^(1) o ... o a_r^(N), in the order of no column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from polyadic.data.features import LocalFeatures, stack_height
+from polyadic.kernels.adam import Parameters
+from polyadic.kernels.cp import GUARD, Layout, block_size
+from polyadic.kernels.penalties import OrderPenalty, order_gradient
+from polyadic.kernels.predict import HAT_ROWS, HatRoom, Room, contract, contract_hats
+from polyadic.kernels.simd import aligned, padded
+from polyadic.networks.base import Array, Format, append, balanced_weights, rescaled
+
+
+@dataclass(frozen=True)
+class CPCores:
+    """The parameters of a CP predictor with an optional additive part.
+
+    f(x)_l = b_l + sum_n phi_n' V^(n)_l + sum_r C_rl prod_n phi_n' a_r^(n)
+
+    Attributes
+    ----------
+    factors : list of (d_n, R)
+    weights : (R, L)
+        The output matrix C. The paper's predictor has ones, or L blocks of ones.
+    intercept : (L,)
+    additive : list of (d_n, L), or None
+        The additive part V, where there is one.
+    """
+
+    factors: list[np.ndarray]
+    weights: np.ndarray
+    intercept: np.ndarray
+    additive: list[np.ndarray] | None = None
+
+    @property
+    def dims(self) -> np.ndarray:
+        """Number of basis elements of each column, (N,)."""
+        return np.array([len(a) for a in self.factors])
+
+    @property
+    def rank(self) -> int:
+        """Number of rank-one terms R."""
+        return len(self.weights)
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs L."""
+        return len(self.intercept)
+
+    def rescale(self, center: np.ndarray, scale: np.ndarray) -> CPCores:
+        """Return the cores of center + scale * f(x), both (L,)."""
+        additive = None if self.additive is None else [v * scale for v in self.additive]
+        return replace(
+            self,
+            weights=self.weights * scale,
+            intercept=center + scale * self.intercept,
+            additive=additive,
+        )
+
+    def pack(self, dtype: type = np.float32) -> Parameters:
+        """Stack the factors into the arrays of the fused engine."""
+        dims, width = self.dims, padded(self.rank)
+        height = stack_height(dims)
+        table = aligned(height * width, dtype).reshape(height, width)
+        table[GUARD:-GUARD, : self.rank] = np.concatenate(self.factors)
+        weights: np.ndarray = np.zeros((self.n_outputs, width), dtype)
+        weights[:, : self.rank] = self.weights.T
+        if self.additive is None:
+            return Parameters(table.ravel(), weights.ravel(), None)
+        additive: np.ndarray = np.zeros((height, self.n_outputs), dtype)
+        additive[GUARD:-GUARD] = np.concatenate(self.additive)
+        return Parameters(table.ravel(), weights.ravel(), additive.ravel())
+
+    def unpack(self, parameters: Parameters) -> CPCores:
+        """Return cores of the same shape with the values of `parameters`."""
+        width, ends = padded(self.rank), np.cumsum(self.dims)[:-1]
+        table = parameters.table.reshape(-1, width)[GUARD:-GUARD, : self.rank]
+        weights = parameters.weights.reshape(self.n_outputs, width)[:, : self.rank].T
+        additive = None
+        if parameters.additive is not None:
+            flat = parameters.additive.reshape(-1, self.n_outputs)[GUARD:-GUARD]
+            additive = [a.copy() for a in np.split(flat, ends)]
+        factors = [a.copy() for a in np.split(table, ends)]
+        return replace(self, factors=factors, weights=weights.copy(), additive=additive)
+
+    @cached_property
+    def packed(self) -> tuple[Parameters, np.ndarray]:
+        """The arrays of the fused engine with outputs of a size near one, and their units, (L,).
+
+        Units are powers of two, so that nothing is rounded; they are applied in double precision.
+        Targets of 1e40, or of 1e-40, would not fit into single precision.
+        """
+        parts = [self.weights, *(self.additive or [])]
+        size = np.max([np.abs(p).max(axis=0) for p in parts if len(p)], axis=0)
+        unit = np.ldexp(1.0, np.frexp(np.where(size > 0, size, 1.0))[1])
+        return self.rescale(np.zeros_like(unit), 1.0 / unit).pack(), unit
+
+    def contract(self, local: LocalFeatures) -> np.ndarray:
+        """Return raw : (n, L), by the paper's Algorithm 1."""
+        parameters, unit = self.packed
+        raw = run(parameters, np.zeros(self.n_outputs), local)
+        return self.intercept + unit * raw
+
+    @cached_property
+    def packed_hats(self) -> tuple[Parameters, np.ndarray]:
+        """As `packed`, with the constant added to each hat: the two at any x have the sum one."""
+        cores = replace(
+            self,
+            factors=[_add_constant(a) for a in self.factors],
+            additive=self.additive and [_add_constant(v) for v in self.additive],
+        )
+        parameters, unit = cores.packed
+        parameters.table[: padded(self.rank)] = 1.0  # a guard row, as a factor without effect
+        return parameters, unit
+
+    def contract_hats(
+        self, layout: Layout, knots: list[np.ndarray], columns: list[np.ndarray]
+    ) -> np.ndarray:
+        """Return raw : (n, L) where every map is a Hat: `contract` without LocalFeatures."""
+        parameters, unit = self.packed_hats
+        raw = np.empty((len(columns[0]), self.n_outputs))
+        n_slots = 2 * len(knots)
+        room = HatRoom(
+            slot=np.empty((HAT_ROWS, n_slots), np.int32),
+            value=np.empty((HAT_ROWS, n_slots), np.float32),
+            products=np.empty(HAT_ROWS * padded(self.rank), np.float32),
+        )
+        contract_hats(
+            *parameters,
+            np.zeros(self.n_outputs),
+            layout.first,
+            np.concatenate(knots),
+            np.concatenate(([0], np.cumsum([len(k) for k in knots]))),
+            np.array(columns),
+            room,
+            raw,
+        )
+        return self.intercept + unit * raw
+
+    def order_norm(self, emphasis: list[np.ndarray]) -> float:
+        """Return <B*W, B*W> by the paper's Algorithm 3; `emphasis` is b^(n) for every column."""
+        return self.order_gradient(emphasis)[0]
+
+    def order_gradient(self, emphasis: list[np.ndarray]) -> tuple[float, CPCores]:
+        """Return <B*W, B*W> and its gradient, in the shape of the cores, in double precision."""
+        parameters = self.pack(np.float64)
+        first = GUARD + np.concatenate(([0], np.cumsum(self.dims)[:-1]))
+        b = np.concatenate([np.zeros(GUARD), *emphasis, np.zeros(GUARD)])
+        order = OrderPenalty.make(1.0, b, self.dims, padded(self.rank), np.float64)
+        slope = parameters.zeros()
+        value = order_gradient(
+            order,
+            parameters.table,
+            parameters.weights,
+            self.n_outputs,
+            first,
+            slope.table,
+            slope.weights,
+        )
+        gradient = self.unpack(slope)
+        return float(value), replace(gradient, intercept=np.zeros_like(self.intercept))
+
+    def to_dense(self) -> np.ndarray:
+        """Return the whole weight tensor, (d_1, ..., d_N, L); for tiny tensors only."""
+        dense = np.asarray(self.weights, dtype=np.float64)  # (R, L)
+        for factor in reversed(self.factors):
+            dense = np.einsum("ir,r...->ri...", factor, dense)
+        return dense.sum(axis=0)
+
+    def __getstate__(self) -> dict:
+        return {k: v for k, v in self.__dict__.items() if not k.startswith("packed")}
+
+
+class CanonicalPolyadic(Format):
+    """CP as a format among others: factors (d_n, R) and output weights (R, L)."""
+
+    name = "cp"
+
+    @property
+    def width(self) -> int:
+        """R numbers for each basis element."""
+        return self.rank
+
+    def extra_shapes(self) -> list[tuple[int, ...]]:
+        """The output weights."""
+        return [(self.rank, self.n_outputs)]
+
+    def contract(self, parts: Array, extras: Sequence[Array]) -> Array:
+        """Multiply the parts, term by term."""
+        while parts.shape[1] > 1:  # pair by pair: log N steps
+            even = parts.shape[1] // 2 * 2
+            paired = parts[:, 0:even:2] * parts[:, 1:even:2]
+            parts = paired if even == parts.shape[1] else append(paired, parts[:, even:])
+        return parts[:, 0] @ extras[0]
+
+    def order_norm(self, cores: Sequence[Array], extras: Sequence[Array]) -> tuple[Array, Array]:
+        """Multiply the Gram matrices of the factors, entry by entry (paper, Algorithm 3)."""
+        state, log_scale = extras[0] @ extras[0].T, 0.0
+        for core in cores:
+            state, log_scale = rescaled(state * (core.T @ core), log_scale)
+        return state.sum(), log_scale
+
+    def near_one(self, rngs, sigma):
+        """Return factors near the constant one and balanced output weights."""
+        cores = self.noise(rngs, sigma)
+        for core in cores:
+            core[0] = 1.0
+        return cores, [balanced_weights(rngs[-1], self.rank, self.n_outputs)]
+
+    def gaussian(self, rngs, sigma):
+        """Return noise, with the paper's output weights of one where there is one output."""
+        cores, extras = super().gaussian(rngs, sigma)
+        return cores, [np.ones((self.rank, 1))] if self.n_outputs == 1 else extras
+
+    def linear(self, bias, slopes, rngs, sigma):
+        """Let term (l, n) carry column n's part of output l; the others weigh nothing as yet."""
+        n_columns, n_outputs = self.n_columns, self.n_outputs
+        if self.rank < n_columns * n_outputs:
+            raise ValueError(
+                f"init='linear' needs a rank of at least {n_columns * n_outputs}, the columns "
+                f"times the outputs, got {self.rank}. CPRegressor takes any rank."
+            )
+        cores, _ = self.near_one(rngs, sigma)
+        weights = np.zeros((self.rank, n_outputs))
+        for k in range(n_outputs):
+            terms = slice(k * n_columns, (k + 1) * n_columns)
+            weights[terms, k] = 1.0
+            for n, core in enumerate(cores):
+                core[1:, terms] = 0.0
+                core[:, terms.start + n] = slopes[n][:, k]
+                core[0, terms.start + n] = bias[k] / n_columns
+        return cores, [weights]
+
+
+def run(parameters: Parameters, intercept: np.ndarray, local: LocalFeatures) -> np.ndarray:
+    """Contract packed parameters with the rows of `local`."""
+    out = np.empty((len(local), len(intercept)))
+    n_columns, width = len(local.dims), len(parameters.weights) // len(intercept)
+    rows = block_size(n_columns, width)
+    # Only dense columns write their factors down.
+    n_factors = rows * n_columns * width if local.layout.dense.any() else 0
+    room = Room(np.empty(n_factors, np.float32), np.empty(rows * width, np.float32))
+    contract(
+        *parameters,
+        np.asarray(intercept, dtype=np.float64),
+        local.layout.for_kernel(),
+        local.index.ravel(),
+        local.value.ravel(),
+        np.arange(len(local)),
+        room,
+        out,
+    )
+    return out
+
+
+def _add_constant(core: np.ndarray) -> np.ndarray:
+    """Return a core with its element 0 added to all others."""
+    return np.vstack([core[:1], core[1:] + core[:1]])

@@ -1,0 +1,113 @@
+"""Tensor Train: W = l' G^(1) G^(2) ... G^(N) P, a matrix G^(n)[i] of r x r for every element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from polyadic.networks.base import Array, Format, balanced_weights, chain, rescaled
+
+
+class TensorTrain(Format):
+    """Tensor Train with cores (r, d_n, r), a left vector l : (r,) and an output mode P : (r, L)."""
+
+    name = "tt"
+
+    @property
+    def width(self) -> int:
+        """One r x r matrix for each basis element."""
+        return self.rank**2
+
+    def extra_shapes(self) -> list[tuple[int, ...]]:
+        """The two ends of the train."""
+        return [(self.rank,), (self.rank, self.n_outputs)]
+
+    def contract(self, parts: Array, extras: Sequence[Array]) -> Array:
+        """Multiply the row's matrices along the train."""
+        left, right = extras
+        matrices = parts.reshape(len(parts), self.n_columns, self.rank, self.rank)
+        return left @ chain(matrices) @ right
+
+    def order_norm(self, cores: Sequence[Array], extras: Sequence[Array]) -> tuple[Array, Array]:
+        """Sweep S <- sum_i G[i]' S G[i] from the left end to the right."""
+        left, right = extras
+        state, log_scale = left[:, None] * left, 0.0
+        for core in cores:
+            g = core.reshape(len(core), self.rank, self.rank)
+            state, log_scale = rescaled((g.swapaxes(1, 2) @ state @ g).sum(0), log_scale)
+        return (right * (state @ right)).sum(), log_scale
+
+    def near_one(self, rngs, sigma):
+        """Return identities plus noise between a vector of ones and balanced output weights."""
+        cores = quiet_noise(self, rngs, sigma)
+        for core in cores:
+            core[0] = np.eye(self.rank).ravel()
+        return cores, [np.ones(self.rank), balanced_weights(rngs[-1], self.rank, self.n_outputs)]
+
+    def linear(self, bias, slopes, rngs, sigma):
+        """Carry the sums so far beside a one: G = [[1, phi' v], [0, I]]."""
+        used = 1 + self.n_outputs
+        check_rank(self, used)
+        cores = quiet_noise(self, rngs, sigma)
+        for core, slope in zip(cores, slopes):
+            write_sums(core.reshape(-1, self.rank, self.rank), slope, used)
+        left = np.zeros(self.rank)
+        left[0] = 1.0
+        right = np.zeros((self.rank, self.n_outputs))
+        right[0], right[1:used] = bias, np.eye(self.n_outputs)
+        return cores, [left, right]
+
+
+def quiet_noise(
+    network: Format, rngs: Sequence[np.random.Generator], sigma: float
+) -> list[np.ndarray]:
+    """Return noise that moves a state by about sigma whatever the rank: a state meets r entries.
+
+    Otherwise a product over N columns would grow with exp(r N sigma^2 / 2).
+    """
+    return network.noise(rngs, sigma / np.sqrt(network.rank))
+
+
+def write_sums(core: np.ndarray, slope: np.ndarray, used: int) -> None:
+    """Write [[1, phi' v], [0, I]] into the first rows and columns of core : (d, r, r).
+
+    Beyond those, the constant is an identity. The one keeps feeding noise into the free states,
+    which the right end does not read as yet: predictions are exact, and gradients are not zero.
+    """
+    core[:, 1:, :used] = 0.0
+    core[:, 0, :used] = 0.0
+    core[0] += np.eye(len(core[0])) - np.diag(np.diag(core[0]))
+    core[:, 0, 1:used] = slope
+
+
+def check_rank(network: Format, needed: int) -> None:
+    if network.rank < needed:
+        raise ValueError(
+            f"init='linear' needs a rank of at least {needed} in format={network.name!r} with "
+            f"{network.n_outputs} outputs, got {network.rank}."
+        )
+
+
+def cp_to_tt(
+    factors: Sequence[np.ndarray], weights: np.ndarray
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Write a CP tensor as a Tensor Train with diagonal matrices (paper, appendix A).
+
+    Parameters
+    ----------
+    factors : list of (d_n, R)
+    weights : (R, L)
+
+    Returns
+    -------
+    cores, extras
+        Of `TensorTrain(dims, R, L)`.
+    """
+    rank = len(weights)
+    cores = []
+    for factor in factors:
+        core = np.zeros((len(factor), rank, rank))
+        core[:, np.arange(rank), np.arange(rank)] = factor
+        cores.append(core.reshape(len(factor), -1))
+    return cores, [np.ones(rank), np.asarray(weights, dtype=np.float64)]

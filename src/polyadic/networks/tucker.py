@@ -1,0 +1,80 @@
+"""Tucker: a full core tensor of k^N entries between one factor matrix a column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from polyadic.networks.base import Array, Format, first_of, readings, rescaled
+
+
+class Tucker(Format):
+    """Tucker with factors (d_n, k) and a core tensor of k^N L entries.
+
+    The core is kept as a matrix: the first half of the columns down, the second half across.
+    """
+
+    name = "tucker"
+    extras_name = "core tensor"
+
+    @property
+    def width(self) -> int:
+        """k numbers for each basis element."""
+        return self.rank
+
+    @property
+    def half(self) -> int:
+        """Number of columns whose modes run down the core."""
+        return (self.n_columns + 1) // 2
+
+    def extra_shapes(self) -> list[tuple[int, ...]]:
+        """The core tensor."""
+        down, across = self.half, self.n_columns - self.half
+        return [(self.rank**down, self.rank**across, self.n_outputs)]
+
+    def numbers_per_row(self) -> int:
+        """The outer products of either half, and what the core makes of the first."""
+        across = self.rank ** (self.n_columns - self.half)
+        return self.rank**self.half + 2 * across * self.n_outputs
+
+    def contract(self, parts: Array, extras: Sequence[Array]) -> Array:
+        """Multiply out either half's parts, and meet in the core."""
+        core = extras[0]
+        down, across = _outer(parts[:, : self.half]), _outer(parts[:, self.half :])
+        met = (down @ core.reshape(len(core), -1)).reshape(len(parts), *core.shape[1:])
+        return (met * across[:, :, None]).sum(1)
+
+    def order_norm(self, cores: Sequence[Array], extras: Sequence[Array]) -> tuple[Array, Array]:
+        """Apply the Gram matrix of every factor to the core, and take the inner product."""
+        k, core, log_scale = self.rank, extras[0], 0.0
+        flat = core.reshape(-1)
+        out = flat
+        for n, factor in enumerate(cores):
+            gram, log_scale = rescaled(factor.T @ factor, log_scale)
+            after = k ** (self.n_columns - 1 - n) * self.n_outputs
+            out = (gram @ out.reshape(k**n, k, after)).reshape(-1)
+        return (flat * out).sum(), log_scale
+
+    def near_one(self, rngs, sigma):
+        """Return factors near (1, 0, ..., 0) and a core that reads one column at a time.
+
+        An entry of the core then meets a product of small numbers, one for each column that it
+        reads. Were all k near one, a step would move the prediction by k^N times its rate.
+        """
+        cores = first_of(self.noise(rngs, sigma))
+        k, n_columns, shape = self.rank, self.n_columns, self.extra_shapes()[0]
+        middle = np.zeros((k**n_columns, self.n_outputs))
+        for n, rng in enumerate(rngs[:-1] if k > 1 else rngs[-1:]):
+            # What reads a column is drawn with it, so that the order of columns does not matter.
+            middle[np.arange(k) * k ** (n_columns - 1 - n)] = readings(rng, k, self.n_outputs)
+        return cores, [middle.reshape(shape)]
+
+
+def _outer(parts: Array) -> Array:
+    """Return the outer product of each row's parts, (n, k^m) from (n, m, k)."""
+    n = len(parts)
+    out = parts[:, :0].sum(1)[:, :1] + 1.0  # ones, (n, 1), in the arrays' own library
+    for m in range(parts.shape[1]):
+        out = (out[:, :, None] * parts[:, m][:, None, :]).reshape(n, out.shape[1] * parts.shape[2])
+    return out

@@ -1,0 +1,1 @@
+"""What is minimised: losses, penalties, the prior of the weight tensor, and all of it together."""

@@ -1,0 +1,68 @@
+"""What a solver is given: rows, a loss and penalties."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from polyadic.data.features import LocalFeatures
+from polyadic.objective.losses import Loss
+from polyadic.objective.penalties import Banded, Norm, Order, Prior
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows to learn from or to be judged on."""
+
+    local: LocalFeatures
+    y: np.ndarray  # (n, L), for softmax (n, 1)
+    weight: np.ndarray  # (n,)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Minimise the mean loss plus penalties over the cores.
+
+    `scaled` is multiplied with the solver's estimate of the noise, the loss that is left on
+    held-out rows: noisy tables are then smoothed more than clean ones by the same constants.
+    """
+
+    rows: Rows
+    held_out: Rows | None
+    loss: Loss
+    intercept: np.ndarray  # (L,)
+    degrees: list[np.ndarray]
+    fixed: Banded
+    scaled: Banded
+    order: Order | None = None
+    separate: bool = False  # L tensors of their own, or one with L outputs
+    weight_unit: float = 0.0  # the weight of one row; 0 stands for the rows' mean
+    extras_l2: float = 0.0  # on the arrays of a network that belong to no column
+    worth: float = 0.0  # how many rows the training rows are worth
+    prior: Prior | None = None  # of the weight tensor, as the rows tell it
+    norm: Norm | None = None  # the prior as a penalty, times the noise; for least squares alone
+
+    def unit_weights(self) -> np.ndarray:
+        """Return the weights of the training rows in units of one row, (n,)."""
+        return self.rows.weight / (self.weight_unit or self.rows.weight.mean())
+
+    @property
+    def local(self) -> LocalFeatures:
+        """Local features of the training rows."""
+        return self.rows.local
+
+    @property
+    def y(self) -> np.ndarray:
+        """Targets of the training rows."""
+        return self.rows.y
+
+    @property
+    def weight(self) -> np.ndarray:
+        """Weights of the training rows."""
+        return self.rows.weight
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs L."""
+        return len(self.intercept)

@@ -1,0 +1,326 @@
+"""Initial cores. Each init has `start(problem, rank, rngs) -> Start`.
+
+Randomness comes from one generator a column and one for the output weights, so that the noise
+belongs to the column and not to its place in the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import minimize
+from scipy.sparse.linalg import lsqr
+
+from polyadic.kernels.losses import SQUARED
+from polyadic.networks.base import Format
+from polyadic.networks.cp import CPCores
+
+if TYPE_CHECKING:
+    from polyadic.objective.problem import Problem
+
+_DENSE_LIMIT = 1000  # up to so many basis elements the normal equations are formed; time is cubic
+
+
+@dataclass(frozen=True)
+class Start:
+    """Cores to start from, and which output weights are free to move : (R, L), or None for all."""
+
+    cores: Any
+    free: np.ndarray | None
+
+
+Parts = tuple[list[np.ndarray], list[np.ndarray]]  # cores and extras
+
+
+class Starter(Protocol):
+    """Anything that sets up cores for a problem."""
+
+    def start(self, problem: Problem, rank: int, rngs: list[np.random.Generator]) -> Start:
+        """Return initial cores; `rngs` holds one generator a column and a last one for the rest."""
+        ...
+
+
+class Init(Starter, Protocol):
+    """What every init looks like: for CP on the fused engine, and for any format."""
+
+    def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Parts:
+        """Return initial cores and extras of a format."""
+        ...
+
+
+def _output_weights(rank: int, n_outputs: int, separate: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the paper's C, ones in blocks, and its mask: nothing moves."""
+    if not separate:
+        return np.ones((rank, n_outputs)), np.full((rank, n_outputs), float(n_outputs > 1))
+    weights = np.kron(np.eye(n_outputs), np.ones((rank, 1)))
+    return weights, np.zeros_like(weights)
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Draw every entry from a normal distribution cut off at two standard deviations.
+
+    One output, or separate tensors for several, keep the paper's output weights of one.
+    """
+
+    sigma: float = 0.2
+
+    def start(self, problem: Problem, rank: int, rngs: list[np.random.Generator]) -> Start:
+        """Return initial cores."""
+        weights, free = _output_weights(rank, problem.n_outputs, problem.separate)
+        if problem.n_outputs > 1 and not problem.separate:
+            weights = rngs[-1].normal(size=weights.shape)
+        factors = [
+            _truncated_normal(rng, (dim, len(weights))) * self.sigma
+            for rng, dim in zip(rngs, problem.local.dims)
+        ]
+        return Start(CPCores(factors, weights, problem.intercept), free)
+
+    def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Parts:
+        """Return initial cores and extras of another format."""
+        return form.gaussian(rngs, self.sigma)
+
+
+def _truncated_normal(rng: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
+    """Draw again whatever lies outside of two standard deviations."""
+    out = rng.normal(size=size)
+    while np.any(far := np.abs(out) > 2):
+        out[far] = rng.normal(size=int(far.sum()))
+    return out
+
+
+@dataclass(frozen=True)
+class NearOne:
+    """Start every factor near the constant one: 1 + sigma noise, with C ~ normal / sqrt(R).
+
+    A product of hundreds of such factors neither vanishes nor explodes. By default sigma shrinks
+    with the number of columns.
+    """
+
+    sigma: float | None = None
+
+    def start(self, problem: Problem, rank: int, rngs: list[np.random.Generator]) -> Start:
+        """Return initial cores."""
+        block, _ = _output_weights(rank, problem.n_outputs, problem.separate)
+        mask = (block != 0).astype(float)
+        weights = mask * rngs[-1].normal(size=block.shape) / np.sqrt(rank)
+        if rank > 1:  # all factors are near one: let the terms cancel, and the intercept predict
+            weights -= mask * weights.sum(axis=0) / rank
+        factors = near_one_factors(problem, len(weights), rngs, self.sigma)
+        return Start(CPCores(factors, weights, problem.intercept), mask)
+
+    def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Parts:
+        """Return initial cores and extras of another format."""
+        return form.near_one(rngs, near_one_sigma(problem) if self.sigma is None else self.sigma)
+
+
+def near_one_sigma(problem: Problem) -> float:
+    """Return the size of the noise, less for many columns."""
+    return float(min(0.1, 0.5 / np.sqrt(len(problem.local.dims))))
+
+
+def near_one_factors(
+    problem: Problem, rank: int, rngs: list[np.random.Generator], sigma: float | None
+) -> list[np.ndarray]:
+    """Return factors (d_n, R) with a first row of one and noise below.
+
+    Under a prior the noise is what it allows: its norm of a term stays about that of a constant.
+    """
+    n_columns = len(problem.local.dims)
+    sizes = np.full(n_columns, near_one_sigma(problem) if sigma is None else sigma)
+    if sigma is None and problem.norm is not None:
+        allowed = [n_columns * band[1:, 2].sum() for band in problem.norm.metric]
+        sizes = np.minimum(sizes, 1.0 / np.sqrt(np.maximum(allowed, 1e-12)))
+    factors = []
+    for rng, dim, size in zip(rngs, problem.local.dims, sizes):
+        factor = size * rng.normal(size=(dim, rank))
+        factor[0] = 1.0
+        factors.append(factor)
+    return factors
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Start from the linear model on the basis elements (paper, section VII).
+
+    The linear model is least squares for the squared error, logistic regression with C = 1 for
+    classes, and the minimum of the loss otherwise. Where R >= N L, term (l, n) carries column n's
+    part of output l as in the paper; terms beyond those start near one with an output weight of
+    zero. Otherwise the linear solution becomes the additive part of the model.
+
+    Parameters
+    ----------
+    noise : float
+        Standard deviation of noise on all entries, as the paper adds it. With noise, terms beyond
+        the linear ones start at zero plus noise, as published.
+    degree_one : bool
+        Train the linear model on the elements of degree one alone.
+    """
+
+    noise: float = 0.0
+    degree_one: bool = False
+
+    def start(self, problem: Problem, rank: int, rngs: list[np.random.Generator]) -> Start:
+        """Return initial cores."""
+        _check_constants(problem)
+        bias, slopes = solve_linear(problem, self.degree_one)
+        n_columns, n_outputs = len(slopes), problem.n_outputs
+        total = rank * n_outputs if problem.separate else rank
+        if total >= n_columns * n_outputs:
+            start = self._as_terms(problem, rank, total, rngs, bias, slopes)
+        else:
+            start = self._as_additive(problem, rank, rngs, bias, slopes)
+        if self.noise > 0:
+            factors = [
+                a + self.noise * rng.normal(size=a.shape)
+                for a, rng in zip(start.cores.factors, rngs)
+            ]
+            start = Start(
+                CPCores(factors, start.cores.weights, problem.intercept, start.cores.additive),
+                start.free,
+            )
+        return start
+
+    def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Parts:
+        """Return initial cores and extras of another format."""
+        _check_constants(problem)
+        bias, slopes = solve_linear(problem, self.degree_one)
+        cores, extras = form.linear(bias, slopes, rngs, near_one_sigma(problem))
+        noise = form.noise(rngs, self.noise)
+        return [a + b for a, b in zip(cores, noise)], extras
+
+    def _as_terms(self, problem, rank, total, rngs, bias, slopes) -> Start:
+        """Write the linear model into the terms, equation (lin_init_rows) of the paper."""
+        n_columns, n_outputs = len(slopes), problem.n_outputs
+        stride = rank if problem.separate else n_columns
+        weights, free = _output_weights(rank, n_outputs, problem.separate)
+        if self.noise > 0 and not np.any(free):
+            factors = [np.zeros((dim, total)) for dim in problem.local.dims]
+        else:
+            factors = near_one_factors(problem, total, rngs, None)
+            free = (weights != 0).astype(float)
+            weights = np.zeros_like(weights)
+        for k in range(n_outputs):
+            terms = slice(k * stride, k * stride + n_columns)
+            weights[terms, k] = 1.0
+            for n, factor in enumerate(factors):
+                factor[0, terms] = 1.0
+                factor[1:, terms] = 0.0
+                factor[:, k * stride + n] = slopes[n][:, k]
+                factor[0, k * stride + n] = bias[k] / n_columns
+        return Start(CPCores(factors, weights, problem.intercept), free)
+
+    def _as_additive(self, problem, rank, rngs, bias, slopes) -> Start:
+        """Keep the linear model beside the tensor, which starts with output weights of zero."""
+        block, _ = _output_weights(rank, problem.n_outputs, problem.separate)
+        factors = near_one_factors(problem, len(block), rngs, None)
+        slopes[0][0] = bias
+        free = (block != 0).astype(float)
+        return Start(CPCores(factors, np.zeros_like(block), problem.intercept, slopes), free)
+
+
+def _check_constants(problem: Problem) -> None:
+    if not np.all(problem.local.layout.constant):
+        raise ValueError(
+            "init='linear' needs a constant element in every map; "
+            "Polynomial(normalize=True) and Trigonometric have none. "
+            "Choose init='near_one' or 'gaussian', or other maps."
+        )
+
+
+def solve_linear(problem: Problem, degree_one: bool) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Fit the linear model on the basis elements; return its bias : (L,) and slopes : (d_n, L).
+
+    The bias is relative to the problem's intercept, and the row of the constant element is zero.
+    """
+    design, kept = _design(problem, degree_one)
+    if problem.loss.code == SQUARED:
+        bias, solution = _least_squares(design, problem)
+    else:
+        bias, solution = _minimise(design, problem)
+    height = problem.local.layout.first[-1] + problem.local.dims[-1]
+    full = np.zeros((height, problem.n_outputs))
+    full[kept] = solution
+    firsts = problem.local.layout.first
+    return bias, [full[f : f + d].copy() for f, d in zip(firsts, problem.local.dims)]
+
+
+def _design(problem: Problem, degree_one: bool) -> tuple[sparse.csr_array, np.ndarray]:
+    """Return the basis elements as a sparse matrix, constants left out, and their table rows."""
+    local = problem.local
+    height = local.layout.first[-1] + local.dims[-1]
+    n_rows, n_slots = local.index.shape
+    matrix = sparse.csr_array(
+        (
+            local.value.ravel().astype(np.float64),
+            local.index.ravel(),
+            np.arange(0, n_rows * n_slots + 1, n_slots),
+        ),
+        shape=(n_rows, height),
+    )
+    degrees = np.zeros(height, dtype=int)
+    degrees[local.layout.first[0] :] = np.concatenate(problem.degrees)
+    wanted = degrees == 1 if degree_one else degrees > 0
+    kept = np.flatnonzero(wanted)
+    return matrix[:, kept], kept
+
+
+def _least_squares(design, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Solve weighted least squares with an intercept, of least norm where not unique."""
+    weight = problem.weight / problem.weight.sum()
+    target = problem.y - problem.intercept
+    mean_y = weight @ target
+    mean_x = design.T @ weight
+    if design.shape[1] <= _DENSE_LIMIT:
+        scaled = design.multiply(weight[:, None]).tocsr()
+        gram = (design.T @ scaled).toarray() - np.outer(mean_x, mean_x)
+        moment = scaled.T @ target - np.outer(mean_x, mean_y)
+        size = np.sqrt(np.maximum(np.diag(gram), 1e-30))
+        solution = np.linalg.lstsq(gram / np.outer(size, size), moment / size[:, None], rcond=1e-12)
+        slopes = solution[0] / size[:, None]
+    else:
+        root = np.sqrt(weight)[:, None]
+        columns = sparse.hstack([design, np.ones((len(target), 1))]).tocsr().multiply(root)
+        slopes = np.column_stack(
+            [lsqr(columns, r, damp=1e-6, iter_lim=300)[0][:-1] for r in (target * root).T]
+        )
+    return mean_y - mean_x @ slopes, slopes
+
+
+def _minimise(design, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Minimise the loss plus |slopes|^2 / (2 n), which is logistic regression with C = 1."""
+    n_outputs, n_elements = problem.n_outputs, design.shape[1]
+    total = problem.weight.sum()
+
+    def objective(flat):
+        slopes = flat[n_outputs:].reshape(n_elements, n_outputs)
+        raw = problem.intercept + flat[:n_outputs] + design @ slopes
+        gradient = problem.loss.gradient(problem.y, raw, problem.weight)
+        value = problem.loss.value(problem.y, raw, problem.weight)
+        value += 0.5 * np.sum(slopes**2) / total
+        pieces = gradient.sum(axis=0), (design.T @ gradient + slopes / total).ravel()
+        return value, np.concatenate(pieces)
+
+    zero = np.zeros(n_outputs * (1 + n_elements))
+    options = {"maxiter": 1000, "ftol": 1e-14, "gtol": 1e-9}
+    flat = minimize(objective, zero, jac=True, method="L-BFGS-B", options=options).x
+    return flat[:n_outputs], flat[n_outputs:].reshape(n_elements, n_outputs)
+
+
+INITS: dict[str, type] = {"gaussian": Gaussian, "linear": Linear, "near_one": NearOne}
+
+
+def resolve(init: str | Init) -> Init:
+    """Return the init of that name, or the instance itself.
+
+    >>> resolve("gaussian")
+    Gaussian(sigma=0.2)
+    """
+    if isinstance(init, str) and init in INITS:
+        return INITS[init]()
+    if not isinstance(init, str) and hasattr(init, "start"):
+        return init
+    raise ValueError(f"Unknown init {init!r}. Choose from: {', '.join(sorted(INITS))}.")

@@ -1,0 +1,247 @@
+"""The course of a run by epochs: schedule, judging, the best epoch, stopping. For every engine."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from polyadic.data.features import LocalFeatures
+from polyadic.kernels.cp import GUARD
+from polyadic.objective.problem import Problem
+from polyadic.solvers.contract import Report, Solution
+
+SCHEDULES = ("constant", "one_cycle")
+_FIRST_NOISE = 0.3  # what a typical table leaves unexplained; replaced by what is measured
+_WARM_UP = 0.1  # share of the steps of a one-cycle schedule that lead up to the peak
+_LAST_RATE = 1e-3  # of the peak
+_TINY = 1e-12
+_WEIGHT_PACE = 0.2
+_WEIGHT_LIMIT = 5.0  # of the logarithm of a column's weight
+_HOPELESS, _PATIENCE = 1.15, 0.25
+_FAR_WORSE = 3.0  # a loss of so many times that of a constant is no result
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how fast to train, and when to stop.
+
+    Parameters
+    ----------
+    learning_rate : float
+        Rate, or the peak of the one-cycle schedule.
+    batch_size, max_epochs : int
+    schedule : "one_cycle" or "constant"
+        One cycle: a tenth of the steps up to the peak, then down along a cosine.
+    average : float
+        Weight of the past in the running average of the parameters; 0 turns averaging off.
+    n_iter_no_change : int or None
+        Stop after so many epochs without progress on the held-out rows; None goes to the end. In
+        either case the best epoch is kept.
+    tol : float
+        Progress smaller than this share of the loss does not count.
+    """
+
+    learning_rate: float = 0.02
+    batch_size: int = 128
+    max_epochs: int = 100
+    schedule: str = "one_cycle"
+    average: float = 0.99
+    n_iter_no_change: int | None = None
+    tol: float = 1e-5
+
+    def rates(self, n_steps: int) -> np.ndarray:
+        """Return the learning rate of every step, (n_steps,).
+
+        >>> Schedule(learning_rate=1.0).rates(20)[[0, 1, 2, 19]].round(3)
+        array([0.5 , 1. , 0.992, 0.001], dtype=float32)
+        """
+        if self.schedule == "constant":
+            return np.full(n_steps, self.learning_rate, dtype=np.float32)
+        warm = max(1, int(_WARM_UP * n_steps))
+        up = np.arange(1, warm + 1) / warm
+        down = 0.5 * (1 + np.cos(np.pi * np.arange(1, n_steps - warm + 1) / max(1, n_steps - warm)))
+        cycle = np.concatenate((up, _LAST_RATE + (1 - _LAST_RATE) * down))[:n_steps]
+        return (self.learning_rate * cycle).astype(np.float32)
+
+
+class Course(ABC):
+    """One run, epoch by epoch. An engine says how to train, to keep and to predict."""
+
+    noise_pace = 0.2  # how fast the estimate of the noise follows what is measured
+    keep_last = False  # whether the last epoch counts, whatever held-out rows say
+
+    def __init__(self, plan: Schedule, problem: Problem, cores: Any):
+        self.plan, self.problem, self.cores = plan, problem, cores
+        self.batch = min(plan.batch_size, len(problem.local))
+        self.n_batches = -(-len(problem.local) // self.batch)
+        self.noise = _FIRST_NOISE if problem.loss.location_scale else 0.5
+        self.history: dict[str, list[float]] = {"train_loss": [], "learning_rate": []}
+        if problem.held_out is not None:
+            self.history["validation_loss"] = []
+        self.log_weights = np.zeros(len(problem.local.dims))
+        self.shares: np.ndarray | None = None
+        self.best: Any = None
+        self.spare: Any = None
+        self.best_loss, self.best_epoch, self.latest = np.inf, -1, np.inf
+
+    @abstractmethod
+    def train(self, rates: np.ndarray, rng: np.random.Generator) -> float:
+        """Take one step for each rate, over all rows once, and return the mean training loss."""
+
+    @abstractmethod
+    def averaged(self, out: Any) -> Any:
+        """Return the averaged parameters, written to `out` where that is not None."""
+
+    @abstractmethod
+    def predict(self, parameters: Any, local: LocalFeatures) -> np.ndarray:
+        """Return raw : (n, L) of these parameters."""
+
+    @abstractmethod
+    def unpack(self, parameters: Any) -> Any:
+        """Return the parameters as cores."""
+
+    def squares(self, parameters: Any) -> np.ndarray | None:
+        """Return the mean square over the terms of each table row, (D,); None: no need of it."""
+        return None
+
+    def run(
+        self, rng: np.random.Generator, report: Report | None = None, resumed: bool = False
+    ) -> Solution:
+        """Train to the end, or until it is in vain."""
+        if resumed and self.problem.held_out is not None:
+            self.best = self.averaged(None)
+            self.best_loss = self.held_out_loss(self.best)
+        n_batches = self.n_batches
+        rates = self.plan.rates(n_batches * self.plan.max_epochs)
+        for epoch in range(self.plan.max_epochs):
+            steps = rates[epoch * n_batches : (epoch + 1) * n_batches]
+            self.judge(self.train(steps, rng), float(steps[-1]))
+            if report is not None:
+                report(epoch, self.latest)
+            if self.should_stop():
+                break
+        return self.solution()
+
+    def judge(self, train_loss: float, rate: float) -> None:
+        """Measure the averaged parameters and keep them if they are the best so far."""
+        problem = self.problem
+        parameters = self.spare = self.averaged(self.spare)
+        self.history["train_loss"].append(train_loss)
+        self.history["learning_rate"].append(rate)
+        self.latest = train_loss
+        if problem.held_out is not None:
+            self.latest = self.held_out_loss(parameters)
+            self.history["validation_loss"].append(self.latest)
+        if not (np.isfinite(self.latest) and np.isfinite(train_loss)):
+            self.latest = np.inf
+            return
+        if problem.loss.location_scale:
+            self.noise += self.noise_pace * (min(self.latest, 1.0) - self.noise)
+        squares = self.squares(parameters)
+        if squares is not None:
+            self.weigh_columns(squares)
+        # Without held-out rows there is nothing to choose an epoch by: the last one counts.
+        margin = self.plan.tol * abs(self.best_loss) if self.best_epoch >= 0 else 0.0
+        last_counts = problem.held_out is None or self.keep_last
+        if last_counts or self.latest < self.best_loss:
+            if last_counts or self.latest < self.best_loss - margin:
+                self.best_epoch = self.n_iter - 1
+            # The two swap places: nothing as large as the table is allocated in every epoch.
+            self.best, self.spare = parameters, self.best
+            self.best_loss = self.latest
+
+    def weigh_columns(self, squares: np.ndarray) -> None:
+        """Let penalties weigh the heavier on a column the flatter its factors stay.
+
+        That is the prior variance of each column as its own factors tell it: columns without an
+        effect are held flat, and those with one are set free.
+        """
+        if self.shares is None:
+            self.shares = row_shares(self.problem.local)
+        sizes = np.add.reduceat(self.shares * squares, self.problem.local.layout.first)
+        goal = np.log(max(sizes.mean(), _TINY) / np.maximum(sizes, _TINY))
+        goal = np.clip(goal, -_WEIGHT_LIMIT, _WEIGHT_LIMIT)
+        self.log_weights += _WEIGHT_PACE * (goal - self.log_weights)
+
+    def row_weights(self) -> np.ndarray:
+        """Return the weight of the penalties that go with the noise, for every table row, (D,)."""
+        own = np.repeat(np.exp(self.log_weights), self.problem.local.dims)
+        return np.pad(own, GUARD)
+
+    def held_out_loss(self, parameters: Any) -> float:
+        """Return the loss of these parameters on the held-out rows."""
+        rows = self.problem.held_out
+        assert rows is not None
+        raw = self.predict(parameters, rows.local)
+        return self.problem.loss.value(rows.y, raw, rows.weight)
+
+    def constant_loss(self) -> float:
+        """Return the loss of the intercept alone, on the rows that count."""
+        rows = self.problem.held_out or self.problem.rows
+        raw = np.tile(self.problem.intercept, (len(rows.y), 1))
+        return self.problem.loss.value(rows.y, raw, rows.weight)
+
+    @property
+    def n_iter(self) -> int:
+        """Epochs so far."""
+        return len(self.history["train_loss"])
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the latest epoch left the numbers."""
+        return self.n_iter > 0 and not np.isfinite(self.latest)
+
+    @property
+    def useless(self) -> bool:
+        """Whether all that was found is far worse than a constant."""
+        worst = _FAR_WORSE * max(abs(self.constant_loss()), 1.0)
+        return self.n_iter > 0 and self.best_loss > worst
+
+    def should_stop(self) -> bool:
+        """Tell whether another epoch would be in vain."""
+        patience = self.plan.n_iter_no_change
+        waited = self.n_iter - 1 - self.best_epoch
+        if patience is None:
+            # The end of the cycle mends a little, but not this much.
+            far = self.latest > _HOPELESS * self.best_loss > 0
+            return self.diverged or (far and waited >= _PATIENCE * self.plan.max_epochs)
+        return self.diverged or waited >= patience
+
+    def advice(self) -> str:
+        """Say what to change after a run that diverged."""
+        return (
+            f"Lower learning_rate (it was {self.plan.learning_rate:g}), or use a bounded "
+            "map: 'hat', or Polynomial(normalize=True)."
+        )
+
+    def solution(self) -> Solution:
+        """Return the best cores found."""
+        message = ""
+        if self.diverged or self.useless:
+            kept = "the start" if self.best is None else "the best epoch before that"
+            message = f"Training diverged in epoch {self.n_iter}; {kept} is kept. {self.advice()}"
+        cores = self.cores if self.best is None else self.unpack(self.best)
+        return Solution(
+            replace(cores, intercept=self.problem.intercept),
+            self.history,
+            self.n_iter,
+            not message,
+            message,
+            self.best_loss,
+        )
+
+
+def row_shares(local: LocalFeatures) -> np.ndarray:
+    """Return the share of the rows that meet each table row, (D,), none for implied constants."""
+    share = local.counts() / len(local)
+    share[local.layout.first[local.layout.constant]] = 0.0
+    return share
+
+
+def stack(parts: list[np.ndarray]) -> np.ndarray:
+    """Put arrays of the columns one below the other, with guard rows."""
+    guard = np.zeros((GUARD, *parts[0].shape[1:]))
+    return np.concatenate([guard, *parts, guard])

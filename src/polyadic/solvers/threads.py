@@ -1,0 +1,104 @@
+"""Train one model on several threads: its columns in parts, with the same bits on any number."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polyadic.kernels import adam
+from polyadic.kernels.cp import Layout
+from polyadic.kernels.jit import VECTORS
+from polyadic.kernels.simd import aligned
+
+if VECTORS or TYPE_CHECKING:
+    from polyadic.kernels import threads as kernel
+    from polyadic.kernels.sharing import new_board
+
+MANY_SLOTS = 48  # in a row; with fewer, one thread alone would be slower for the parts
+MUCH_WORK = 6144  # slots in a batch: 128 rows of the fewest; smaller steps were not tried
+_ROOM = 65536  # factors that a part keeps at a time: they stay in the cache
+
+
+def pays(layout: Layout, batch: int) -> bool:
+    """Tell whether to part the columns: by the problem alone, since last bits depend on it.
+
+    Never where vectors are off: threads that share an epoch need instructions that plain Numba does
+    not have.
+    """
+    if not VECTORS:
+        return False
+    n_slots = int(layout.slots[-1])
+    return len(layout.first) > 1 and n_slots >= MANY_SLOTS and n_slots * batch >= MUCH_WORK
+
+
+class SplitEpochs:
+    """Epochs of `kernels.threads`, with the room that they need."""
+
+    def __init__(self, job: adam.Job, always: np.ndarray, batch: int, n_threads: int):
+        self.job, self.always = job, always
+        self.n_threads = min(n_threads, kernel.PARTS)
+        layout, self.n_outputs = job.layout, len(job.intercept)
+        self.width, n_columns = len(job.mask) // self.n_outputs, len(layout.first)
+        self.height = len(job.parameters.table) // self.width
+        half = np.searchsorted(layout.slots, layout.slots[-1] / 2)
+        cuts = [0, int(np.clip(half, 1, n_columns - 1)), n_columns]
+        widest = max(np.diff(cuts))
+        self.n_rows = int(np.clip(_ROOM // (widest * self.width), 16, batch))
+        self.shared = kernel.Shared(
+            mark=np.zeros(self.height, np.uint8),
+            product=self._room(1),
+            behind=self._room(1),
+            raw=np.zeros((self.n_rows, self.n_outputs), np.float32),
+            slope=np.zeros((self.n_rows, self.n_outputs), np.float32),
+        )
+        self.shared.mark[always] = 1
+        self.parts = tuple(self._part(a, b) for a, b in pairwise(cuts))
+
+    def _room(self, n: int) -> np.ndarray:
+        return aligned(self.n_rows * n * self.width, np.float32)
+
+    def _part(self, begin: int, end: int) -> kernel.Part:
+        """Return the part of the columns begin:end."""
+        slots, first, constant, dense = self.job.layout
+        own = Layout(
+            np.append(slots[begin : end + 1], slots[-1]),
+            first[begin:end].copy(),
+            constant[begin:end].copy(),
+            None if dense is None else dense[begin:end].copy(),
+        )
+        stop = first[end] if end < len(first) else self.height
+        always = self.always[(self.always >= first[begin]) & (self.always < stop)]
+        touched = np.empty(self.height, np.intp)
+        touched[: len(always)] = always
+        n = end - begin
+        return kernel.Part(
+            layout=own,
+            n_always=len(always),
+            touched=touched,
+            n_met=np.array([len(always)]),
+            factors=self._room(n),
+            prefix=self._room(n + 1),
+            suffix=self._room(1),
+            loss=np.zeros(1),
+            weights=aligned(self.n_outputs * self.width, np.float32),
+        )
+
+    def run(self, order: np.ndarray, batch: int, rates: np.ndarray, keep: np.float32) -> float:
+        """Run one epoch on the threads there are; return the mean training loss on the way."""
+        for part in self.parts:
+            part.loss[0] = 0.0
+        board, step = new_board(kernel.PARTS), int(self.job.clock.step[0])
+        epoch = (board, self.job, self.shared, self.parts, order, batch, rates, keep, step)
+        helpers = [
+            Thread(target=kernel.split_epoch, args=(me, *epoch), daemon=True)
+            for me in range(1, self.n_threads)
+        ]
+        for helper in helpers:
+            helper.start()
+        kernel.split_epoch(0, *epoch)
+        for helper in helpers:
+            helper.join()
+        return sum(float(part.loss[0]) for part in self.parts) / len(order)

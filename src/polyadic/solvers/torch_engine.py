@@ -1,0 +1,264 @@
+"""The torch engine: every format, on any device, by automatic differentiation.
+
+Parameters are a table (D, K) of the cores one below the other, as in the fused engine, the format's
+extra arrays and, for CP, perhaps an additive part. Columns whose slots are all of their elements go
+through one batched product, all others through one gather, whatever the number of columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+try:
+    import torch
+    from torch.nn import functional
+except ModuleNotFoundError as error:  # pragma: no cover - the message is tested in a process apart
+    raise ModuleNotFoundError(
+        "This needs PyTorch, which is not installed. Install it with: pip install 'polyadic[torch]'"
+    ) from error
+
+from polyadic.data.features import LocalFeatures
+from polyadic.kernels import losses as codes
+from polyadic.kernels.cp import GUARD
+from polyadic.networks.base import Format
+from polyadic.networks.cores import NetworkCores
+from polyadic.networks.cp import CanonicalPolyadic, CPCores
+from polyadic.objective.losses import Loss
+
+_CHUNK = 8192  # rows predicted at a time, at most
+_NUMBERS = 2**25  # numbers that the parts of those rows may take
+_STEEP = 60.0  # beyond this, exp leaves the float32 range soon; as in kernels.losses
+
+Tensor = torch.Tensor
+
+
+def find_device(name: str) -> torch.device:
+    """Return the device of that name, or say which there are."""
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).cpu()  # there, and able to give results back
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+        known = {"cuda": torch.cuda, "mps": torch.backends.mps, "xpu": torch.xpu}
+        there = ["cpu", *(k for k, backend in known.items() if backend.is_available())]
+        raise ValueError(
+            f"device={name!r} cannot be used here. Devices that can: {', '.join(there)}."
+        ) from error
+    return device
+
+
+class Features:
+    """Local features as tensors on a device.
+
+    Parameters
+    ----------
+    local : LocalFeatures
+    device : torch.device
+    constants : bool
+        Whether implied constant elements take part.
+    dtype : torch.dtype
+        That of the table they are to meet.
+    """
+
+    def __init__(
+        self,
+        local: LocalFeatures,
+        device: torch.device,
+        constants: bool = True,
+        dtype: torch.dtype = torch.float32,
+    ):
+        layout = local.layout
+        self.n_rows = len(local)
+        dense, sparse = np.flatnonzero(layout.dense), np.flatnonzero(~layout.dense)
+        self.phi, self.phi_rows = self._dense(local, dense, device, dtype)
+        self.index, self.value = self._sparse(local, sparse, device, dtype)
+        order = np.concatenate([dense, sparse])
+        self.place = None
+        if not np.array_equal(order, np.arange(len(order))):
+            self.place = torch.as_tensor(np.argsort(order), device=device)
+        self.first = torch.as_tensor(layout.first, device=device)
+        mask = layout.constant & constants
+        self.constant = torch.as_tensor(mask[:, None], dtype=dtype, device=device)
+
+    @staticmethod
+    def _dense(local, columns, device, dtype):
+        """Return phi : (n, N', d) padded with zeros, and the table rows of its elements.
+
+        All of a row lies together, which makes taking rows out a copy of whole blocks.
+        """
+        layout = local.layout
+        if len(columns) == 0:
+            return None, None
+        widths = np.diff(layout.slots)[columns]
+        phi = np.zeros((len(local), len(columns), max(widths.max(), 1)), np.float32)
+        rows = np.zeros((len(columns), phi.shape[2]), np.int64)  # padding points to a guard row
+        for k, (n, width) in enumerate(zip(columns, widths)):
+            phi[:, k, :width] = local.value[:, layout.slots[n] : layout.slots[n + 1]]
+            rows[k, :width] = layout.first[n] + int(layout.constant[n]) + np.arange(width)
+        at = torch.as_tensor(rows, device=device)
+        return torch.as_tensor(phi, dtype=dtype, device=device), at
+
+    @staticmethod
+    def _sparse(local, columns, device, dtype):
+        """Return index and value : (n, N'', s), padded with a guard row of value zero."""
+        layout = local.layout
+        if len(columns) == 0:
+            return None, None
+        widths = np.diff(layout.slots)[columns]
+        shape = (len(local), len(columns), widths.max())
+        index, value = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+        for k, (n, width) in enumerate(zip(columns, widths)):
+            own = slice(layout.slots[n], layout.slots[n + 1])
+            index[:, k, :width], value[:, k, :width] = local.index[:, own], local.value[:, own]
+        at = torch.as_tensor(index, device=device)
+        return at, torch.as_tensor(value, dtype=dtype, device=device)
+
+    def parts(self, table: Tensor, rows: Tensor) -> Tensor:
+        """Return phi_n(x_n)' core_n of these rows, (n, N, K), from table : (D, K)."""
+        found = []
+        if self.phi is not None:
+            cores = functional.embedding(self.phi_rows, table)  # (N', d, K)
+            phi = self.phi.index_select(0, rows)  # (n, N', d)
+            # Rows last in memory: whatever follows runs along them.
+            found.append(torch.bmm(cores.transpose(1, 2), phi.permute(1, 2, 0)).permute(2, 0, 1))
+        if self.index is not None:
+            met = functional.embedding(self.index[rows], table)  # (n, N'', s, K)
+            found.append((met * self.value[rows].unsqueeze(-1)).sum(2))
+        parts = found[0] if len(found) == 1 else torch.cat(found, dim=1)
+        if self.place is not None:
+            parts = parts.index_select(1, self.place)
+        return parts + self.constant * functional.embedding(self.first, table)
+
+
+@dataclass
+class Network:
+    """A format with its parameters as tensors."""
+
+    format: Format
+    table: Tensor  # (D, K + L) with an additive part, else (D, K)
+    extras: list[Tensor]
+
+    @classmethod
+    def pack(cls, cores: CPCores | NetworkCores, device: torch.device, dtype=None) -> Network:
+        """Bring cores to the device."""
+        kind = torch.float32 if dtype is None else dtype
+        factors = [np.asarray(a, dtype=np.float64) for a in cores.factors]
+        if isinstance(cores, CPCores):
+            form: Format = CanonicalPolyadic(cores.dims.tolist(), cores.rank, cores.n_outputs)
+            extras = [cores.weights]
+            if cores.additive is not None:
+                factors = [np.hstack(pair) for pair in zip(factors, cores.additive)]
+        else:
+            form, extras = cores.format, cores.extras
+        guard = np.zeros((GUARD, factors[0].shape[1]))
+        table = np.concatenate([guard, *factors, guard])
+        return cls(
+            form,
+            torch.tensor(table, dtype=kind, device=device),
+            [torch.tensor(np.asarray(e), dtype=kind, device=device) for e in extras],
+        )
+
+    def unpack(self, cores: Any) -> Any:
+        """Return cores of the same kind with these values."""
+        table = self.table.detach().cpu().numpy()[GUARD:-GUARD]
+        ends = np.cumsum(self.format.dims)[:-1]
+        factors = [a.copy() for a in np.split(table[:, : self.format.width], ends)]
+        extras = [e.detach().cpu().numpy().copy() for e in self.extras]
+        if not isinstance(cores, CPCores):
+            return replace(cores, factors=factors, extras=extras)
+        additive = None
+        if cores.additive is not None:
+            additive = [a.copy() for a in np.split(table[:, self.format.width :], ends)]
+        return replace(cores, factors=factors, weights=extras[0], additive=additive)
+
+    def parameters(self) -> list[Tensor]:
+        """Return all tensors that are learnt."""
+        return [self.table, *self.extras]
+
+    def raw(self, features: Features, rows: Tensor) -> Tensor:
+        """Return the contraction for these rows, (n, L), without the intercept."""
+        parts, width = features.parts(self.table, rows), self.format.width
+        if self.table.shape[1] == width:
+            return self.format.contract(parts, self.extras)
+        out = self.format.contract(parts[:, :, :width], self.extras)
+        return out + parts[:, :, width:].sum(1)
+
+    def order_penalty(self, emphasis: Tensor) -> Tensor:
+        """Return <B*W, B*W>; emphasis : (D, 1) is b for every row of the table."""
+        scaled = self.table[:, : self.format.width] * emphasis
+        ends = GUARD + np.cumsum([0, *self.format.dims])
+        cores = [scaled[a:b] for a, b in pairwise(ends)]
+        value, log_scale = self.format.order_norm(cores, self.extras)
+        return value * log_scale.exp()
+
+
+def predict(
+    cores: CPCores | NetworkCores, local: LocalFeatures, device: torch.device
+) -> np.ndarray:
+    """Return raw : (n, L) float64, in the units that the cores are in.
+
+    In double precision where the device has it: what a row gets then does not depend, but for the
+    last bits of that, on the rows that are predicted with it.
+    """
+    dtype = torch.float32 if device.type == "mps" else torch.float64
+    network = Network.pack(cores, device, dtype)
+    out = contract(network, in_chunks(network, local, device))
+    scale = getattr(cores, "scale", np.ones(cores.n_outputs))
+    return cores.intercept + scale * out
+
+
+def in_chunks(network: Network, local: LocalFeatures, device: torch.device) -> Iterator[Features]:
+    """Bring the rows to the device, so many at a time that their parts fit into memory."""
+    widest = int(np.diff(local.layout.slots).max())
+    per_row = len(local.dims) * network.table.shape[1] * max(1, widest)
+    chunk = _NUMBERS // max(per_row, network.format.numbers_per_row())
+    chunk = min(_CHUNK, max(64, chunk))
+    for start in range(0, len(local), chunk):
+        part = local.take(np.arange(start, min(start + chunk, len(local))))
+        yield Features(part, device, network.format.constants, network.table.dtype)
+
+
+def contract(network: Network, chunks: Iterable[Features]) -> np.ndarray:
+    """Return the contraction for all rows, (n, L) float64."""
+    out = [np.empty((0, network.format.n_outputs))]
+    with torch.no_grad():
+        for features in chunks:
+            rows = torch.arange(features.n_rows, device=network.table.device)
+            out.append(network.raw(features, rows).cpu().numpy())
+    return np.concatenate(out)
+
+
+def mean_loss(loss: Loss, raw: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """Return the weighted losses of the rows over their number, weights having mean one."""
+    if loss.code == codes.SOFTMAX:
+        each = functional.cross_entropy(raw, y[:, 0].long(), reduction="none")
+        return (each * weight).mean()
+    error = raw - y
+    if loss.code == codes.SQUARED:
+        each = error * error
+    elif loss.code == codes.LOGISTIC:
+        each = functional.softplus(raw) - y * raw
+    elif loss.code == codes.POISSON:
+        rate, beyond = raw.clamp(max=_STEEP).exp(), (raw - _STEEP).relu()
+        # Beyond the clamp the value stays, and the slope with it: that way lies the way back.
+        each = rate - y * raw + rate.detach() * (beyond - beyond.detach())
+    elif loss.code == codes.QUANTILE:
+        each = 2 * ((1 - loss.shape) * error.relu() + loss.shape * (-error).relu())
+    else:
+        size = error.abs()
+        each = torch.where(size <= loss.shape, error * error, loss.shape * (2 * size - loss.shape))
+    return (each.sum(1) * weight).mean()
+
+
+def band_penalty(table: Tensor, band: Tensor, diagonals: Sequence[int]) -> Tensor:
+    """Return the sum of a' K a over the table's columns; band : (D, 5), see `penalties.Banded`."""
+    middle = table[GUARD:-GUARD]
+    out = table.new_zeros(())
+    for b in diagonals:
+        neighbour = table[b : len(table) - 2 * GUARD + b]
+        out = out + (band[GUARD:-GUARD, b : b + 1] * middle * neighbour).sum()
+    return out

@@ -1,0 +1,1 @@
+"""How a fit goes: the plan, the strategies, the members, and merging them into one model."""
