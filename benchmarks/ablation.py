@@ -28,7 +28,7 @@ from polyadic import CPClassifier, CPRegressor
 from polyadic.maps import Hat
 from polyadic.objective import prior
 from polyadic.solvers import loop
-from polyadic.training import members
+from polyadic.training.strategies import FactorPenalties, TensorPrior
 
 SETS = [
     "airfoil",
@@ -43,7 +43,7 @@ SETS = [
     "sml",
 ]
 CLASSES = ["adult", "breast_cancer", "movielens"]
-PLAIN = {"STRENGTHS": (1.0,), "STRENGTHS_LONG": (1.0,)}
+PLAIN = {"strengths": (1.0,), "strengths_of_long_tables": (1.0,)}
 
 
 def without(place: Any, **values: Any) -> Callable[[], Any]:
@@ -60,7 +60,7 @@ def nothing() -> Iterator[None]:
 # Name, what is changed inside, parameters that differ from the defaults.
 VARIANTS: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("the defaults", nothing, {}),
-    ("one strength for all tables", without(members, **PLAIN), {}),
+    ("one strength for all tables", without(FactorPenalties, **PLAIN), {}),
     ("one weight for all columns", without(loop, _WEIGHT_PACE=0.0), {}),
     ("no sweep before Adam", nothing, {"solver": "adam"}),
     ("sweeps alone", nothing, {"solver": "als"}),
@@ -77,8 +77,8 @@ VARIANTS: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
 TWO_CLASSES: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("the defaults", nothing, {}),
     ("penalties on factors, Adam", nothing, {"solver": "als+adam"}),
-    ("one interaction for all tables", without(members, INTERACTIONS=(0.1,)), {}),
-    ("next to no interaction", without(members, INTERACTIONS=(1e-4,)), {}),
+    ("one interaction for all tables", without(TensorPrior, interactions=(0.1,)), {}),
+    ("next to no interaction", without(TensorPrior, interactions=(1e-4,)), {}),
     (
         "one spread for all columns",
         without(prior, learn_spreads=lambda problem, shapes: np.ones(len(shapes))),

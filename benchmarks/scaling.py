@@ -19,6 +19,8 @@ import warnings
 from dataclasses import asdict, dataclass, fields, replace
 from statistics import median
 from time import perf_counter
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from common import machine, print_table, print_title, seconds, verdict
@@ -87,7 +89,7 @@ def make_table(point: Point) -> tuple[np.ndarray, np.ndarray]:
     return X, y
 
 
-def fit(point: Point, X: np.ndarray, y: np.ndarray) -> None:
+def fit(point: Point, X: np.ndarray, y: np.ndarray, **others: Any) -> None:
     """Fit one member on one thread."""
     from polyadic import CPRegressor
     from polyadic.maps import Hat
@@ -101,29 +103,30 @@ def fit(point: Point, X: np.ndarray, y: np.ndarray) -> None:
         batch_size=point.batch,
         categorical_features=[0] if point.categories else "from_dtype",
         random_state=0,
+        **others,
     ).fit(X, y)
 
 
 def epoch_seconds(point: Point, X: np.ndarray, y: np.ndarray) -> float:
     """Train a member and return the median time from one report of the solver to the next."""
-    from polyadic.maps import Hat, OneHot
-    from polyadic.objective.losses import SquaredError
-    from polyadic.solvers.adam import Adam
-    from polyadic.solvers.inits import NearOne
-    from polyadic.training.members import Recipe, Table, train_members
+    from polyadic.training import members
 
-    columns = list(np.ascontiguousarray(X.T))
-    maps = [Hat(point.knots) for _ in columns]
-    if point.categories:
-        columns[0], maps[0] = columns[0].astype(np.int64), OneHot()
-    maps = [m.fit(x) for m, x in zip(maps, columns)]
-    solver = Adam(batch_size=point.batch, max_epochs=EPOCHS)
-    recipe = Recipe(
-        SquaredError(), np.zeros(1), point.rank, NearOne(), solver, None, None, 0.0, 2.0, False, 0.1
-    )
-    table = Table(columns, ((y - y.mean()) / y.std())[:, None], np.ones(len(y)))
     ticks: list[float] = []
-    train_members(recipe, maps, table, None, 1, 0, 1, lambda *_: ticks.append(perf_counter()))
+
+    class Ticks:
+        """Note the time of every report, in the place of a progress bar."""
+
+        def __init__(self, total: int, title: str):
+            pass
+
+        def __call__(self, *report: Any) -> None:
+            ticks.append(perf_counter())
+
+        def close(self) -> None:
+            pass
+
+    with patch.object(members, "Progress", Ticks):
+        fit(point, X, y, solver="adam", verbose=1)
     return float(np.median(np.diff(ticks)))
 
 

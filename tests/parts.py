@@ -124,6 +124,11 @@ def mixed_table(n=40, seed=0):
     return [m.fit(x) for m, x in zip(families, columns)], columns
 
 
+def plan_of(model, X, y):
+    """Return the plan that a fit would be carried out by, without the fit."""
+    return model._plan(model._read_rows(X, y, None, fresh=True), has_held_out=False)
+
+
 def all_kernels():
     """Return every kernel that Python calls."""
     found = {}

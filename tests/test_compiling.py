@@ -10,33 +10,32 @@ import pytest
 
 import polyadic
 from polyadic import CPClassifier, CPRegressor, maps
-from polyadic.estimators import cp as estimators_cp
 from polyadic.kernels import cp, examples
-from polyadic.kernels.examples import Form, Plan
-from polyadic.training import compiling
+from polyadic.kernels.examples import Form, Needs
+from polyadic.training import compiling, members
 
 X = np.random.default_rng(0).normal(size=(120, 3))
 Y = X[:, 0] * X[:, 1] + X[:, 2]
 FEW = {"random_state": 0, "n_members": 1, "rank": 3}
-# What is fitted, and the plan by which its kernels are compiled ahead.
+# What is fitted, and the needs by which its kernels are compiled ahead.
 FITS = {
-    "regression": (lambda: CPRegressor(**FEW).fit(X, Y), Plan(members=False)),
-    "members": (lambda: CPRegressor(max_epochs=2, random_state=0).fit(X, Y), Plan()),
+    "regression": (lambda: CPRegressor(**FEW).fit(X, Y), Needs(members=False)),
+    "members": (lambda: CPRegressor(max_epochs=2, random_state=0).fit(X, Y), Needs()),
     "polynomials": (
         lambda: CPRegressor(maps=maps.Polynomial(3), **FEW).fit(X, Y),
-        Plan(Form(dense=True), members=False),
+        Needs(Form(dense=True), members=False),
     ),
     "order": (
         lambda: CPRegressor(order_alpha=0.1, max_epochs=2, solver="adam", **FEW).fit(X, Y),
-        Plan(Form(order=True), least_squares=False, members=False),
+        Needs(Form(order=True), least_squares=False, members=False),
     ),
     "two classes": (
         lambda: CPClassifier(random_state=0).fit(X, Y > 0),
-        Plan(adam=False, prior=True),
+        Needs(adam=False, prior=True),
     ),
     "three classes": (
         lambda: CPClassifier(max_epochs=2, **FEW).fit(X, np.digitize(Y, [-1, 1])),
-        Plan(least_squares=False, members=False),
+        Needs(least_squares=False, members=False),
     ),
 }
 
@@ -47,25 +46,25 @@ def forms(kernels):
 
 @pytest.mark.parametrize("name", FITS)
 def test_a_fit_meets_no_kernel_in_a_form_that_was_not_compiled_ahead(name, monkeypatch):
-    fit, plan = FITS[name]
+    fit, needs = FITS[name]
     asked = []
-    monkeypatch.setattr(estimators_cp, "prepare_fit", asked.append)
-    work = list(examples.fit_examples(plan))
+    monkeypatch.setattr(members, "prepare_fit", asked.append)
+    work = list(examples.fit_examples(needs))
     for example in work:
         compiling.compile_example(example)
     kernels = {kernel for kernel, _ in work}
     before = forms(kernels)
     fit()
-    assert asked == [plan]
+    assert asked == [needs]
     assert forms(kernels) == before
 
 
-# A plan that is compiled in a few seconds: contraction, losses, hats, and the kernels of a prior.
-SMALL = Plan(least_squares=False, adam=False, prior=True)
+# A needs that is compiled in a few seconds: contraction, losses, hats, and the kernels of a prior.
+SMALL = Needs(least_squares=False, adam=False, prior=True)
 _SHARED = """
 import os, time
-from polyadic.training import compiling
-from polyadic.kernels.examples import Plan
+from polyadic.training import compiling, members
+from polyadic.kernels.examples import Needs
 own, original, take_turns = [], compiling.compile_example, compiling._take_turns
 
 def wait_for_help(work, claims, done):
@@ -76,9 +75,9 @@ def wait_for_help(work, claims, done):
 
 compiling._take_turns = wait_for_help
 compiling.compile_example = lambda example: (own.append(example), original(example))
-plan = Plan(least_squares=False, adam=False, prior=True)
-compiling.compile_all(plan, n_processes=2)
-work = compiling._work(plan)
+needs = Needs(least_squares=False, adam=False, prior=True)
+compiling.compile_all(needs, n_processes=2)
+work = compiling._work(needs)
 entries = [name for _, _, names in os.walk(os.environ["NUMBA_CACHE_DIR"]) for name in names]
 forms = sum(name.endswith(".nbc") for name in entries)
 print(len(own), len(work), forms, all(compiling._is_cached(kernel) for kernel, _ in work))
@@ -118,9 +117,9 @@ def test_a_helper_that_hangs_is_ended(monkeypatch):
 
 
 def test_a_plan_reaches_a_helper_as_it_is():
-    for plan in (Plan(), SMALL, Plan(Form(dense=True, order=True), members=False)):
-        sent = compiling._work(json.loads(json.dumps(plan)))
-        wanted = list(examples.fit_examples(plan))
+    for needs in (Needs(), SMALL, Needs(Form(dense=True, order=True), members=False)):
+        sent = compiling._work(json.loads(json.dumps(needs)))
+        wanted = list(examples.fit_examples(needs))
         assert [kernel for kernel, _ in sent] == [kernel for kernel, _ in wanted]
         assert [len(args) for _, args in sent] == [len(args) for _, args in wanted]
 
@@ -141,11 +140,11 @@ def test_warmup_refuses_an_odd_number_of_processes(n_jobs):
 
 def test_what_is_ready_is_not_compiled_again(monkeypatch):
     monkeypatch.setattr(compiling, "_ready", set())
-    plan = Plan(prior=True)
-    for example in examples.fit_examples(plan):
+    needs = Needs(prior=True)
+    for example in examples.fit_examples(needs):
         compiling.compile_example(example)
     monkeypatch.setattr(compiling, "compile_all", lambda *_: pytest.fail("nothing is missing"))
-    compiling.prepare_fit(plan)
+    compiling.prepare_fit(needs)
 
 
 # ---- what is said -------------------------------------------------------------------------------
@@ -153,7 +152,7 @@ def test_what_is_ready_is_not_compiled_again(monkeypatch):
 _TOLD = """
 import numpy as np
 from numba import njit
-from polyadic.training import compiling
+from polyadic.training import compiling, members
 with compiling.announced({verbose}):
     for _ in range(2):
         njit(lambda x: x + 1)(1)

@@ -1,6 +1,7 @@
 """What the defaults do by themselves: strengths, weights of columns, knots, steps, solvers."""
 
 import numpy as np
+import parts
 import pytest
 
 from polyadic import CPClassifier, CPRegressor, maps
@@ -8,7 +9,8 @@ from polyadic.solvers import loop
 from polyadic.solvers.adam import Adam
 from polyadic.solvers.als import MAX_SWEEPS, AdamThenAls, AlsThenAdam
 from polyadic.solvers.contract import Solution
-from polyadic.training import members
+from polyadic.training.merge import Member, merge
+from polyadic.training.strategies import FactorPenalties
 
 QUICK = {"rank": 4, "max_epochs": 8, "random_state": 0}
 
@@ -22,10 +24,13 @@ def noisy_table(n=400, n_columns=4, noise=0.1, seed=0):
 def strengths_used(monkeypatch, estimator, n=400):
     """Return the strength of every problem that a fit solves."""
     used = []
-    penalised = members.penalised
-    monkeypatch.setattr(
-        members, "penalised", lambda r, *args: used.append(r.strength) or penalised(r, *args)
-    )
+    regularise = FactorPenalties.regularise
+
+    def watched(self, problem, maps, strength):
+        used.append(strength)
+        return regularise(self, problem, maps, strength)
+
+    monkeypatch.setattr(FactorPenalties, "regularise", watched)
     estimator.fit(*noisy_table(n))
     return used
 
@@ -39,7 +44,7 @@ def test_auto_takes_adam_where_a_row_meets_more_elements_than_least_squares_serv
 def test_the_first_members_try_every_strength_and_the_others_take_the_best(monkeypatch):
     model = CPRegressor(n_members=4, n_jobs=1, **QUICK)
     used = strengths_used(monkeypatch, model)
-    tried = [s for s in members.STRENGTHS for _ in range(2)]  # two members on a small table
+    tried = [s for s in FactorPenalties.strengths for _ in range(2)]  # two members on a small table
     assert used[: len(tried)] == tried
     assert len(used) == len(tried) + 2
     assert len(set(used[len(tried) :])) == 1
@@ -107,17 +112,12 @@ def test_a_repeated_column_has_the_knots_of_its_weights():
 def test_auto_starts_from_a_sweep_where_that_is_the_faster_way(model, sweeps):
     X, y = noisy_table(60)
     model.set_params(n_members=1, rank=2, early_stopping=False, batch_size=60)
-    epochs = model.max_epochs
-    model.set_params(max_epochs=0).fit(X, y).set_params(max_epochs=epochs)
-    table = model._read(X, y, None, fresh=False)
-    assert isinstance(model._solver(table, model.maps_), AlsThenAdam) == sweeps
+    assert isinstance(solver_of(model, X, y), AlsThenAdam) == sweeps
 
 
 def solver_of(model, X, y):
-    """Return what a fit of all rows would train by."""
-    epochs = model.max_epochs
-    model.set_params(max_epochs=0).fit(X, y).set_params(max_epochs=epochs)
-    return model._solver(model._read(X, y, None, fresh=False), model.maps_)
+    """Return what a fit would train by."""
+    return parts.plan_of(model, X, y).solver
 
 
 @pytest.mark.parametrize(
@@ -182,11 +182,11 @@ def test_a_member_that_never_left_the_start_is_left_out():
     maps_, cores = model.maps_, model.tensor_
 
     def member(loss):
-        return members.Member(maps_, Solution(cores, loss=loss))
+        return Member(maps_, Solution(cores, loss=loss))
 
-    _, merged = members.merge([member(0.1), member(0.4), member(0.6)])
+    _, merged = merge([member(0.1), member(0.4), member(0.6)])
     assert merged.rank == 2 * cores.rank
-    _, merged = members.merge([member(np.inf), member(np.inf)])
+    _, merged = merge([member(np.inf), member(np.inf)])
     assert merged.rank == 2 * cores.rank
 
 

@@ -11,8 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from polyadic import CPClassifier, CPRegressor, inits, losses, maps
 from polyadic.data.features import encode
-from polyadic.estimators import cp as estimators_cp
-from polyadic.training.members import merge
+from polyadic.estimators import base
+from polyadic.training.merge import merge
 
 # ---- laws ---------------------------------------------------------------------------------------
 
@@ -69,9 +69,7 @@ def test_a_weight_of_two_is_the_row_twice_and_of_zero_no_row():
 def test_merged_members_predict_their_mean(n_outputs, init, monkeypatch):
 
     kept = []
-    monkeypatch.setattr(
-        estimators_cp, "merge", lambda members: kept.extend(members) or merge(members)
-    )
+    monkeypatch.setattr(base, "merge", lambda members: kept.extend(members) or merge(members))
     X, y = table()
     target = y if n_outputs == 1 else np.column_stack([y, -2 * y + X["age"]])
     # On 300 rows a few held-out ones may say that a member is useless, and it is left out.

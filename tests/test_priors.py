@@ -1,6 +1,6 @@
 """The prior on the weight tensor: its norm, and spreads learnt by empirical Bayes."""
 
-from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import parts
@@ -10,12 +10,13 @@ from test_als import banded, local_table, make_problem, tensor_norm
 
 from polyadic import CPClassifier, losses, maps
 from polyadic.data.features import encode
-from polyadic.data.rows import distinct_rows
+from polyadic.data.rows import CodedRows, distinct_rows
 from polyadic.kernels import additive as kernel
 from polyadic.objective import penalties, prior
 from polyadic.objective.problem import Problem, Rows
 from polyadic.solvers.als import ALS
 from polyadic.training import members
+from polyadic.training.strategies import FactorPenalties, TensorPrior
 
 
 def dense_tensor(cores):
@@ -118,26 +119,19 @@ def test_every_loss_and_map_has_finite_spreads(loss, n_outputs):
     assert np.all(found > 0)
 
 
-def built(table, family=None):
+def built(table, family=None, strength=0.5):
     """Return the problem that `fit` would build for two classes, and its maps."""
     loss = losses.Logistic()
     family = family or [maps.OneHot().fit(c, None, table.weight) for c in table.columns]
-    recipe = members.Recipe(
+    plan = SimpleNamespace(
         loss=loss,
         intercept=loss.baseline(table.y, table.weight),
-        rank=2,
-        init=None,
-        solver=None,
-        l2=None,
-        smoothness=None,
+        strategy=TensorPrior(),
         order_alpha=0.0,
-        order_beta=2.0,
-        separate=False,
-        validation_fraction=0.0,
-        strength=0.5,
-        prior=True,
+        separate_outputs=False,
+        extras_l2=0.0,
     )
-    return recipe, family, members.build_problem(recipe, family, table, None)
+    return family, members.build_problem(plan, family, table, None, strength)
 
 
 def test_rows_that_stand_for_many_count_as_many():
@@ -145,12 +139,12 @@ def test_rows_that_stand_for_many_count_as_many():
     columns = [rng.integers(0, 10, 5000) for _ in range(2)]
     raw = rng.normal(size=10)[columns[0]]
     y = (rng.random(5000) < 1 / (1 + np.exp(-raw)))[:, None].astype(float)
-    every = members.Table(columns, y, np.ones(5000))
+    every = CodedRows(columns, y, np.ones(5000))
     rows, weight = distinct_rows(columns, y, every.weight)
-    merged = members.Table([c[rows] for c in columns], y[rows], weight)
+    merged = CodedRows([c[rows] for c in columns], y[rows], weight)
     assert len(merged) <= 200
-    _, family, one = built(every)
-    _, _, other = built(merged, family)
+    family, one = built(every)
+    _, other = built(merged, family)
     for a, b in zip(one.norm.metric, other.norm.metric):
         np.testing.assert_allclose(a, b, rtol=1e-6)
     assert one.norm.strength == pytest.approx(other.norm.strength)
@@ -158,11 +152,10 @@ def test_rows_that_stand_for_many_count_as_many():
 
 def test_another_strength_of_a_known_problem_is_that_of_a_new_one():
     X, y, _ = noisy_table(n=200, n_noise=0)
-    table = members.Table(list(X.T), y[:, None].astype(float), np.ones(200))
-    recipe, family, problem = built(table, [maps.Hat().fit(c) for c in X.T])
-    stronger = replace(recipe, strength=3.0)
-    known = members.penalised(stronger, family, problem)
-    new = members.build_problem(stronger, family, table, None)
+    table = CodedRows(list(X.T), y[:, None].astype(float), np.ones(200))
+    family, problem = built(table, [maps.Hat().fit(c) for c in X.T])
+    known = TensorPrior().regularise(problem, family, 3.0)
+    _, new = built(table, family, strength=3.0)
     assert known.norm.strength == new.norm.strength != problem.norm.strength
     for a, b in zip(known.norm.metric, new.norm.metric):
         np.testing.assert_array_equal(a, b)
@@ -229,36 +222,37 @@ def test_pilots_find_the_interaction_and_members_learn_from_all_rows(monkeypatch
     final, pilots = [s for s in seen if s[3]], [s for s in seen if not s[3]]
     assert [s[2] for s in final] == [len(X)] * 2
     tried = [s[0] for s in pilots]
-    for interaction in (*members.INTERACTIONS, final[0][0]):
+    for interaction in (*TensorPrior.interactions, final[0][0]):
         assert np.isclose(tried, interaction).any()
     assert model.interaction_ == pytest.approx(final[0][0])
-    assert final[0][1] == members.rank_for(model.interaction_)
+    assert final[0][1] == TensorPrior().member_rank(model.interaction_, TensorPrior.ranks)
     assert model.tensor_.rank == 2 * final[0][1]
-
-
-def recipe_of(model, X, y):
-    table = model._read(X, y, None, fresh=True)
-    return model._recipe(table, model._solver(table, model._fit_maps(table)))
 
 
 def test_without_held_out_rows_the_usual_interaction_is_taken():
     X, y, _ = noisy_table(n=200, n_noise=1)
     model = CPClassifier(random_state=0, early_stopping=False, n_members=1).fit(X, y)
-    assert model.interaction_ == members.USUAL_INTERACTION
-    assert model.tensor_.rank == members.rank_for(model.interaction_)
+    assert model.interaction_ == TensorPrior.usual_strength
+    assert model.tensor_.rank == TensorPrior().member_rank(model.interaction_, TensorPrior.ranks)
 
 
 @pytest.mark.parametrize("early_stopping", [False, True])
 def test_progress_counts_the_fits_there_are(early_stopping, monkeypatch):
     X, y, _ = noisy_table(n=200, n_noise=1)
-    model = CPClassifier(random_state=0, early_stopping=early_stopping, n_jobs=1)
+    model = CPClassifier(random_state=0, early_stopping=early_stopping, n_jobs=1, verbose=1)
     seen, totals = [], []
 
-    def watched(self, total, work):
-        totals.append(total)
-        return work(lambda *report: seen.append(report))
+    class Watched:
+        def __init__(self, total, title):
+            totals.append(total)
 
-    monkeypatch.setattr(CPClassifier, "_with_progress", watched)
+        def __call__(self, *report):
+            seen.append(report)
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(members, "Progress", Watched)
     model.fit(X, y)
     assert [len(seen)] == totals
 
@@ -305,4 +299,4 @@ def test_penalties_that_are_asked_for_stand_in_the_place_of_the_prior():
     X, y, _ = noisy_table(n=100, n_noise=1)
     for changes in ({"l2": 1e-3}, {"smoothness": 1e-3}, {"order_alpha": 1e-3}):
         model = CPClassifier(random_state=0, **changes)
-        assert not recipe_of(model, X, y).prior
+        assert isinstance(parts.plan_of(model, X, y).strategy, FactorPenalties)

@@ -7,9 +7,45 @@ a repeated row never sits in the training part and in the held-out part at once.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class CodedRows:
+    """Rows as numbers: coded columns, targets and weights.
+
+    Attributes
+    ----------
+    columns : list of N arrays (n,)
+    y : (n, L), for softmax (n, 1)
+    weight : (n,)
+    counts : (n,) or None
+        The weights before class weights, where those differ.
+    """
+
+    columns: list[np.ndarray]
+    y: np.ndarray
+    weight: np.ndarray
+    counts: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def effective_rows(self) -> float:
+        """Return how many rows of weight one these are worth.
+
+        The sum of the weights, since a weight of 2 is the row twice; or, where weights are small
+        numbers that only their ratios mean, as many equal rows as vary as much.
+        """
+        return float(max(self.weight.sum(), self.weight.sum() ** 2 / np.sum(self.weight**2)))
+
+    def take(self, rows: np.ndarray) -> CodedRows:
+        """Return these rows."""
+        return CodedRows([c[rows] for c in self.columns], self.y[rows], self.weight[rows])
 
 
 def distinct_rows(
@@ -81,6 +117,17 @@ def _scramble(word: np.ndarray) -> np.ndarray:
     return word ^ (word >> np.uint64(31))
 
 
+def column_seeds(columns: list[np.ndarray]) -> list[int]:
+    """Return one seed per column, from its content; equal columns are told apart by counting."""
+    seen: dict[int, int] = {}
+    out = []
+    for column in columns:
+        seed = column_seed(column)
+        seen[seed] = seen.get(seed, -1) + 1
+        out.append(seed + seen[seed])
+    return out
+
+
 def column_seed(column: np.ndarray) -> int:
     """Return a number that depends on what a column holds, not on where it stands in the table."""
     word = _bits(column)
@@ -92,13 +139,13 @@ def column_seed(column: np.ndarray) -> int:
 def folds(y: np.ndarray, n_folds: int, rng: np.random.Generator) -> np.ndarray:
     """Assign each row to a fold, (n,), every fold with its share of small and large targets.
 
-    Rows are sorted by target and dealt out in hands of n_folds, each hand in random order.
+    Rows are sorted by target. Of every n_folds neighbours, each fold gets one at random.
     """
     n = len(y)
     order = rng.permutation(n)
     order = order[np.argsort(y[order, 0], kind="stable")]
-    n_hands = -(-n // n_folds)
-    hands = rng.permuted(np.tile(np.arange(n_folds), (n_hands, 1)), axis=1).ravel()[:n]
+    n_groups = -(-n // n_folds)
+    fold_of = rng.permuted(np.tile(np.arange(n_folds), (n_groups, 1)), axis=1).ravel()[:n]
     out = np.empty(n, dtype=np.int64)
-    out[order] = hands
+    out[order] = fold_of
     return out

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -18,17 +19,15 @@ from sklearn.utils.validation import check_is_fitted
 from polyadic import maps
 from polyadic.data import marginals
 from polyadic.data.columns import Columns
-from polyadic.data.rows import distinct_rows
+from polyadic.data.rows import CodedRows, distinct_rows
 from polyadic.estimators import validation
-from polyadic.kernels.losses import SQUARED
 from polyadic.maps.base import FeatureMap
 from polyadic.maps.choice import choose_maps, map_kinds
 from polyadic.objective import losses
-from polyadic.solvers import inits
-from polyadic.solvers.contract import Solver
 from polyadic.training import compiling
-from polyadic.training.members import Member, Recipe, Table
-from polyadic.training.progress import Progress
+from polyadic.training.members import Training, train
+from polyadic.training.merge import merge
+from polyadic.training.plan import Plan, Task
 
 _CHUNK = 16384  # rows that a thread predicts at a time; fixed: results do not depend on n_jobs
 
@@ -47,17 +46,9 @@ class TableEstimator(BaseEstimator):
 
     # ---- what a subclass says ------------------------------------------------------------------
 
-    def _train(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
-        """Train from the start."""
+    def _plan(self, rows: CodedRows, has_held_out: bool) -> Plan:
+        """Resolve every "auto" for these rows."""
         raise NotImplementedError
-
-    def _continue(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
-        """Go on from the fitted model, for warm_start."""
-        raise NotImplementedError
-
-    def _merge(self, members: list[Member]) -> tuple[list[FeatureMap], Any]:
-        """Return maps and cores of one model that predicts the members' mean."""
-        return members[0].maps, members[0].solution.cores
 
     def _evaluate(self, columns: list[np.ndarray]) -> np.ndarray:
         """Return raw : (n, L) for these coded columns."""
@@ -93,41 +84,43 @@ class TableEstimator(BaseEstimator):
             Rows to be judged on, in the place of a held-out part of X: they choose the best epoch,
             or for two classes how much interaction to believe in.
         """
-        return self._attempt(self._fit, X, y, sample_weight, X_val, y_val)
-
-    def _attempt(self, work: Callable[..., None], *args: Any) -> Self:
-        """Let a copy do the work, so that a fit that fails leaves this model as it was."""
-        validation.check(self)
-        worker = copy.copy(self)
-        with compiling.announced(bool(self.verbose)):
-            getattr(worker, work.__name__)(*args)
-        self.__dict__.clear()
-        self.__dict__.update(worker.__dict__)
+        with self._all_or_nothing() as model:
+            rows, held_out = model._read(X, y, sample_weight, X_val, y_val)
+            plan = model._plan(rows, held_out is not None)
+            training = train(plan, rows, held_out, type(self).__name__ if self.verbose else "")
+            model._remember(plan, training)
+            model.marginals_ = model._measure_marginals(rows)
         return self
 
-    def _fit(self, X, y, sample_weight, X_val, y_val) -> None:
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[Self]:
+        """Let a copy do the work, so that a fit that fails leaves this model as it was."""
+        validation.check(self)
+        model = copy.copy(self)
+        with compiling.announced(bool(self.verbose)):
+            yield model
+        self.__dict__.clear()
+        self.__dict__.update(model.__dict__)
+
+    @property
+    def _resumes(self) -> bool:
+        """Whether `fit` goes on from a fitted model."""
+        return bool(self.warm_start) and hasattr(self, "tensor_")
+
+    def _read(self, X, y, sample_weight, X_val, y_val) -> tuple[CodedRows, CodedRows | None]:
+        """Return the rows to train on and, where given, those to be judged on."""
         if X_val is None and y_val is not None:
             raise ValueError("y_val was given without X_val.")
-        fresh = not (self.warm_start and hasattr(self, "tensor_"))
-        table = self._read(X, y, sample_weight, fresh)
-        if fresh and self._scales_target and self._loss().location_scale:
-            # Nothing is to be learnt about an output that does not vary: leave it no room.
-            still = np.ptp(table.y, axis=0) == 0
-            self._scale = np.where(
-                still, 1e-12 * np.maximum(1.0, np.abs(self._center)), self._scale
-            )
-        held_out = None if X_val is None else self._read_more(X_val, y_val)
+        fresh = not self._resumes
+        rows = self._read_rows(X, y, sample_weight, fresh)
         if fresh:
-            members = self._train(table, held_out, self._seed())
-        else:
-            members = self._continue(table, held_out, self._seed())
-        self._finish(members)
-        self.marginals_ = self._marginals(table)
+            self._shrink_constant_outputs(rows)
+        return rows, None if X_val is None else self._read_held_out(X_val, y_val)
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
-    def _read(self, X, y, sample_weight, fresh: bool, classes=None) -> Table:
+    def _read_rows(self, X, y, sample_weight, fresh: bool, classes=None) -> CodedRows:
         """Turn the user's table into distinct coded rows; learn the columns where fresh."""
         name = type(self).__name__
         if y is None:
@@ -153,10 +146,10 @@ class TableEstimator(BaseEstimator):
         rows, weight = distinct_rows(coded, target, weight)
         # Rows that are one have one class, and so one class weight.
         counts = weight / each[rows]
-        table = Table([c[rows] for c in coded], target[rows], weight, counts)
+        distinct = CodedRows([c[rows] for c in coded], target[rows], weight, counts)
         if fresh:
-            self._scale_target(table)
-        return replace(table, y=self._to_scale(table.y))
+            self._scale_target(distinct)
+        return replace(distinct, y=self._to_scale(distinct.y))
 
     def _set_names(self) -> None:
         if self.columns_.named:
@@ -164,30 +157,37 @@ class TableEstimator(BaseEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _read_more(self, X, y) -> Table:
+    def _read_held_out(self, X, y) -> CodedRows:
         """Code the rows to be judged on with what is known, as they are."""
         if y is None:
             raise ValueError("X_val was given without y_val.")
         coded = self.columns_.code(X, estimator_name=type(self).__name__)
         target = self._read_target(y, len(coded[0]), fresh=False)
         weight = self._row_weights(None, target, len(coded[0]))
-        return Table(coded, self._to_scale(target), weight)
+        return CodedRows(coded, self._to_scale(target), weight)
 
     def _row_weights(self, sample_weight, target, n_rows: int) -> np.ndarray:
         return validation.check_weights(sample_weight, n_rows)
 
-    def _scale_target(self, table: Table) -> None:
+    def _scale_target(self, rows: CodedRows) -> None:
         """Learn centre and scale of the target, for losses that allow it."""
-        n_outputs = self._n_outputs(table.y)
+        n_outputs = self._n_outputs(rows.y)
         self._center, self._scale = np.zeros(n_outputs), np.ones(n_outputs)
         if self._loss().location_scale and self._scales_target:
             # A power of two near the largest target is divided out lest its square overflow.
-            size = np.ldexp(1.0, np.frexp(np.abs(table.y).max(axis=0))[1] - 1)
-            share = table.y / size
-            mean = np.average(share, axis=0, weights=table.weight)
-            spread = np.average((share - mean) ** 2, axis=0, weights=table.weight)
+            size = np.ldexp(1.0, np.frexp(np.abs(rows.y).max(axis=0))[1] - 1)
+            share = rows.y / size
+            mean = np.average(share, axis=0, weights=rows.weight)
+            spread = np.average((share - mean) ** 2, axis=0, weights=rows.weight)
             self._center = mean * size
             self._scale = np.where(spread > 0, np.sqrt(spread) * size, 1.0)
+
+    def _shrink_constant_outputs(self, rows: CodedRows) -> None:
+        """Leave an output that does not vary no room: there is nothing to be learnt about it."""
+        if self._scales_target and self._loss().location_scale:
+            constant = np.ptp(rows.y, axis=0) == 0
+            tiny = 1e-12 * np.maximum(1.0, np.abs(self._center))
+            self._scale = np.where(constant, tiny, self._scale)
 
     def _to_scale(self, y: np.ndarray) -> np.ndarray:
         return y if y.shape[1] != len(self._center) else (y - self._center) / self._scale
@@ -195,60 +195,41 @@ class TableEstimator(BaseEstimator):
     def _choose_maps(self) -> list[FeatureMap]:
         return choose_maps(self.maps, self.columns_.columns, maps.resolve)
 
-    def _fit_maps(self, table: Table) -> list[FeatureMap]:
-        target = table.y[:, 0]
-        pairs = zip(self._choose_maps(), table.columns)
-        return [m.fit(x, target, table.weight) for m, x in pairs]
+    def _fit_maps(self, rows: CodedRows) -> list[FeatureMap]:
+        target = rows.y[:, 0]
+        pairs = zip(self._choose_maps(), rows.columns)
+        return [m.fit(x, target, rows.weight) for m, x in pairs]
 
-    def _schedule(self, table: Table, peak_rate: float) -> dict[str, Any]:
-        """Return the solver's settings, "auto" resolved by the table's size."""
-        # A squared error says more in one step than the loss of a yes or no.
-        least = 0.35 if self._loss().code == SQUARED else 1.0
-        steps = validation.resolve_steps(self, len(table), len(table.columns), peak_rate, least)
-        same = ("average", "n_iter_no_change", "schedule")
-        return {name: getattr(self, name) for name in same} | steps
-
-    def _recipe(self, table: Table, solver: Solver) -> Recipe:
-        """Resolve names and "auto" into what members are trained by."""
-        loss, n_outputs = self._loss(), len(self._center)
-        baseline = loss.baseline(table.y, table.weight)
-        return Recipe(
-            loss=loss,
-            intercept=np.broadcast_to(baseline, (n_outputs,)).astype(float),
-            rank=self.rank,
-            init=inits.resolve(self.init),
-            solver=solver,
-            l2=None if self.l2 == "auto" else float(self.l2),
-            smoothness=None if self.smoothness == "auto" else float(self.smoothness),
-            order_alpha=float(self.order_alpha),
-            order_beta=float(self.order_beta),
-            separate=bool(getattr(self, "separate_outputs", False)) and n_outputs > 1,
-            validation_fraction=self.validation_fraction if self.early_stopping else 0.0,
+    def _task(self, rows: CodedRows, has_held_out: bool, maps: list[FeatureMap]) -> Task:
+        """Return what a plan is made for."""
+        return Task(
+            loss=self._loss(),
+            maps=maps,
+            rows=rows,
+            has_held_out=has_held_out,
+            n_outputs=len(self._center),
+            seed=self._seed(),
+            n_jobs=self._threads(),
         )
 
-    def _with_progress(self, total: int, work):
-        if not self.verbose:
-            return work(None)
-        bar = Progress(total, type(self).__name__)
-        try:
-            return work(bar)
-        finally:
-            bar.close()
-
-    def _finish(self, members: list[Member]) -> None:
-        """Merge the members and store what a fitted model consists of."""
+    def _remember(self, plan: Plan, training: Training) -> None:
+        """Merge the members and keep what a fitted model consists of."""
+        members = training.members
         for member in members:
             if member.solution.message:
                 warnings.warn(member.solution.message, ConvergenceWarning, stacklevel=4)
-        self.maps_, cores = self._merge(members)
+        self.maps_, cores = merge(members)
         self.tensor_ = cores.rescale(self._center, self._scale)
         self.history_ = [member.solution.history for member in members]
         self.n_iter_ = max(member.solution.n_iter for member in members)
+        self.plan_ = plan.finished(training.trials, training.seconds)
+        self.__dict__.pop("interaction_", None)
+        self.__dict__.update(plan.strategy.fitted_attributes(members[0].strength))
 
-    def _marginals(self, table: Table) -> list[marginals.Marginal]:
+    def _measure_marginals(self, rows: CodedRows) -> list[marginals.Marginal]:
         """Return what explanations need to know of the columns."""
-        weight = table.weight if table.counts is None else table.counts
-        return marginals.learn(self.columns_.columns, self.maps_, table.columns, weight)
+        weight = rows.weight if rows.counts is None else rows.counts
+        return marginals.learn(self.columns_.columns, self.maps_, rows.columns, weight)
 
     def _unscaled(self) -> Any:
         return self.tensor_.rescale(-self._center / self._scale, 1.0 / self._scale)

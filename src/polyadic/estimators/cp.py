@@ -10,42 +10,18 @@ import numpy as np
 from joblib import effective_n_jobs
 
 from polyadic.data.features import encode, plan
-from polyadic.data.slots import MOST_SLOTS, dense_slots, n_slots
+from polyadic.data.rows import CodedRows
 from polyadic.estimators import validation
 from polyadic.estimators.base import TableEstimator
 from polyadic.estimators.targets import Classification, Regression
-from polyadic.kernels.examples import Form, Plan
-from polyadic.kernels.losses import LOGISTIC, SQUARED
 from polyadic.maps import Hat
-from polyadic.maps.base import FeatureMap
 from polyadic.networks.cp import CPCores
-from polyadic.solvers.adam import Adam, AdamState
-from polyadic.solvers.als import ALS, MAX_SWEEPS, PATIENCE, AdamThenAls, AlsThenAdam
-from polyadic.solvers.blocks import sweep_cost, working_room
-from polyadic.solvers.contract import Solver
-from polyadic.solvers.threads import MANY_SLOTS
-from polyadic.training.compiling import prepare_fit
-from polyadic.training.members import (
-    RANKS,
-    USUAL_INTERACTION,
-    Member,
-    Recipe,
-    Table,
-    assign_folds,
-    build_problem,
-    count_fits,
-    merge,
-    resume,
-    train_members,
-)
-
-_PEAK_RATE = 0.015  # learning_rate="auto", for a narrow table
-_WARM_SWEEPS = 1  # solver="als+adam": a second sweep costs more than it gains
-_PRIOR_SWEEPS = 8
-_RANK = 32  # rank="auto", but under a prior
-_MOST_ROOM = 2e8  # of 24 bytes for normal equations; beyond, solver="auto" does without
-_MEMBERS = 5  # n_members="auto", but under a prior: one model is its optimum already
-_PRIOR_MEMBERS = 2
+from polyadic.solvers.adam import AdamState
+from polyadic.solvers.als import ALS, AdamThenAls, AlsThenAdam
+from polyadic.solvers.blocks import working_room
+from polyadic.training.members import Training, build_problem
+from polyadic.training.merge import Member
+from polyadic.training.plan import Plan, plan_pass, resolve_cp, resume_cp, separate_mask
 
 
 @dataclass
@@ -125,175 +101,29 @@ class CPEstimator(TableEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def _chosen_solver(self, maps: list[FeatureMap]) -> str:
-        """Resolve solver="auto".
+    def _plan(self, rows: CodedRows, has_held_out: bool) -> Plan:
+        self._passes = None
+        if self._resumes:
+            task = self._task(rows, has_held_out, self.maps_)
+            strength = getattr(self, "interaction_", None)
+            return resume_cp(self, task, self._unscaled(), strength)
+        plan = resolve_cp(self, self._task(rows, has_held_out, self._fit_maps(rows)))
+        self._check_memory(plan, len(rows))
+        return plan
 
-        Least squares alone for two classes, where nothing was asked for that belongs to Adam or to
-        the factors; a sweep of it before Adam otherwise, and for the squared error. Where a map has
-        all its elements in every row, as polynomials have, sweeps come after Adam instead: such a
-        model can be exact, and a start from a sweep gains nothing. Adam alone from another start,
-        and where maps have many slots or elements.
-        """
-        if self.solver != "auto":
-            return self.solver
-        plain = self.engine == "fused" and self.init == "near_one" and self.max_epochs != 0
-        code = self._loss().code
-        rank = min(RANKS) if code == LOGISTIC and self._believes() else _RANK
-        wide = working_room(maps, rank, 0) > _MOST_ROOM
-        slots = dense_slots(maps)
-        if not plain or wide or max(map(n_slots, maps)) > MOST_SLOTS:
-            return "adam"
-        if slots > 0:
-            polish = code == SQUARED and self.max_epochs == "auto"
-            return "adam+als" if polish else "adam"
-        if code == LOGISTIC and self._believes() and self.max_epochs == "auto":
-            return "als"
-        return "als+adam" if code in (SQUARED, LOGISTIC) else "adam"
-
-    def _believes(self) -> bool:
-        """Tell whether solver="als" has a prior on the weight tensor as its penalty.
-
-        Not where penalties or a start were asked for, nor where rows are held out to follow the
-        noise.
-        """
-        auto = self.l2 == "auto" and self.smoothness == "auto" and self.order_alpha == 0
-        return auto and self.init == "near_one" and not self._loss().location_scale
-
-    def _solver(self, table: Table, maps: list[FeatureMap]) -> Solver:
-        solver = self._chosen_solver(maps)
-        if self.engine == "torch":
-            return self._torch_solver(table, solver)
-        if solver == "adam":
-            return self._adam(table)
-        if solver == "als":
-            patience = self.n_iter_no_change or PATIENCE
-            usual = _PRIOR_SWEEPS if self._believes() else MAX_SWEEPS
-            sweeps = usual if self.max_epochs == "auto" else self.max_epochs
-            return ALS(max_epochs=sweeps, n_iter_no_change=patience)
-        if solver == "adam+als":
-            return self._polished(self._adam(table), maps)
-        return AlsThenAdam(ALS(max_epochs=_WARM_SWEEPS), self._adam(table))
-
-    def _adam(self, table: Table) -> Adam:
-        # Members run side by side; one alone shares its columns among the threads.
-        threads = self._threads() if self.n_members == 1 else None
-        return Adam(**self._schedule(table, _PEAK_RATE), n_threads=threads)
-
-    def _polished(self, adam: Adam, maps: list[FeatureMap]) -> Solver:
-        """Return Adam with sweeps after it that take no longer than it does."""
-        sweeps = int(adam.max_epochs / sweep_cost(maps, self._width(maps)))
-        if self.solver != "auto":
-            sweeps = max(1, sweeps)
-        return AdamThenAls(adam, ALS(max_epochs=min(sweeps, MAX_SWEEPS))) if sweeps else adam
-
-    def _width(self, maps: list[FeatureMap]) -> int:
-        """Return how many terms there are in all, at most."""
-        separate = self.separate_outputs and len(self._center) > 1
-        return self._highest_rank(maps) * (len(self._center) if separate else 1)
-
-    def _torch_solver(self, table: Table, solver: str) -> Solver:
-        if solver != "adam":
-            raise ValueError(
-                f"solver={solver!r} runs on engine='fused' only; engine='torch' has solver='adam'."
-            )
-        from polyadic.solvers.torch_optim import TorchOptim
-
-        return TorchOptim(**self._schedule(table, _PEAK_RATE), device=self.device)
-
-    def _fit_maps(self, table: Table) -> list[FeatureMap]:
-        fitted = super()._fit_maps(table)
-        width = self._width(fitted)
-        alone = self._chosen_solver(fitted) == "adam"
-        extra = 0 if alone else working_room(fitted, width, len(table))
+    def _check_memory(self, plan: Plan, n_rows: int) -> None:
+        """Refuse, before anything is allocated, what would not fit into memory."""
+        width = plan.ranks[1] * (len(plan.intercept) if plan.separate_outputs else 1)
+        sweeps = isinstance(plan.solver, ALS | AlsThenAdam | AdamThenAls)
         validation.check_memory(
-            fitted,
+            plan.maps,
             width,
             self.order_alpha,
-            len(table),
-            self._n_members(False),
-            self._threads(),
-            extra,
+            n_rows,
+            plan.n_members,
+            plan.n_jobs,
+            working_room(plan.maps, width, n_rows) if sweeps else 0,
         )
-        return fitted
-
-    def _n_members(self, prior: bool) -> int:
-        if self.n_members != "auto":
-            return self.n_members
-        return _PRIOR_MEMBERS if prior else _MEMBERS
-
-    def _highest_rank(self, maps: list[FeatureMap]) -> int:
-        """Return the rank, or the most that "auto" may come to: as many terms as have room."""
-        if self.rank != "auto":
-            return self.rank
-        if not (self._chosen_solver(maps) == "als" and self._believes()):
-            return _RANK
-        ranks = range(max(RANKS), min(RANKS), -8)
-        roomy = (rank for rank in ranks if working_room(maps, rank, 0) <= _MOST_ROOM)
-        return next(roomy, min(RANKS))
-
-    def _recipe(self, table: Table, solver: Solver) -> Recipe:
-        """Resolve names and "auto" into what members are trained by."""
-        recipe = super()._recipe(table, solver)
-        prior = isinstance(solver, ALS) and self._believes()
-        strength = getattr(self, "interaction_", USUAL_INTERACTION) if prior else 1.0
-        recipe = replace(recipe, prior=prior, strength=strength)
-        if self.rank != "auto":
-            return recipe
-        return replace(recipe, rank=min(RANKS) if prior else _RANK)
-
-    def _train(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
-        self._passes = None
-        maps = self._fit_maps(table)
-        recipe = self._recipe(table, self._solver(table, maps))
-        n_members = self._n_members(recipe.prior)
-        self._prepare_kernels(maps, recipe, n_members)
-        if recipe.prior and self.rank == "auto":
-            recipe = replace(recipe, most_rank=self._highest_rank(maps))
-        judged = held_out is not None or assign_folds(recipe, table, held_out, seed) is not None
-        n_fits = count_fits(recipe, table, n_members, judged)
-        members = self._with_progress(
-            recipe.solver.max_epochs * n_fits,
-            lambda report: train_members(
-                recipe, maps, table, held_out, n_members, seed, self._threads(), report
-            ),
-        )
-        self.__dict__.pop("interaction_", None)
-        if recipe.prior:
-            self.interaction_ = members[0].strength
-        return members
-
-    def _prepare_kernels(self, maps: list[FeatureMap], recipe: Recipe, n_members: int) -> None:
-        """Compile what the fit needs, where it was not done before: see `kernels.compiling`."""
-        if self.engine != "fused" or self.init != "near_one":
-            return  # another start may have an additive part, or not: it compiles as it goes
-        shared = n_members == 1 and sum(map(n_slots, maps)) >= MANY_SLOTS
-        plan = Plan(
-            Form(dense=any(m.all_slots for m in maps), order=recipe.order_alpha > 0),
-            least_squares=isinstance(recipe.solver, ALS | AlsThenAdam | AdamThenAls),
-            adam=not (isinstance(recipe.solver, ALS) or shared),
-            prior=recipe.prior,
-            members=n_members > 1,
-        )
-        prepare_fit(plan)
-
-    def _continue(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
-        self._passes = None
-        cores = self._unscaled()
-        recipe = self._recipe(table, self._solver(table, self.maps_))
-        recipe = replace(recipe, intercept=cores.intercept)
-        return self._with_progress(
-            recipe.solver.max_epochs,
-            lambda report: [
-                resume(recipe, self.maps_, cores, self._free(cores), table, held_out, seed, report)
-            ],
-        )
-
-    def _free(self, cores: CPCores) -> np.ndarray | None:
-        """Return which output weights of a fitted model may move: separate tensors stay apart."""
-        return (cores.weights != 0).astype(float) if self.separate_outputs else None
-
-    def _merge(self, members: list[Member]) -> tuple[list[FeatureMap], CPCores]:
-        return merge(members)
 
     def _evaluate(self, columns: list[np.ndarray]) -> np.ndarray:
         knots = [m.knots_ for m in self.maps_ if type(m) is Hat]
@@ -312,43 +142,56 @@ class CPEstimator(TableEstimator):
         model; members, early stopping and the schedule have no part in it. A call after `fit`
         goes on from the fitted model. Passes are Adam's, whatever the solver of `fit`.
         """
-        return self._attempt(self._pass, X, y, sample_weight)
+        return self._partial_fit(X, y, sample_weight)
 
-    def _pass(self, X, y, sample_weight, classes=None) -> None:
+    def _partial_fit(self, X, y, sample_weight, classes=None) -> Self:
+        with self._all_or_nothing() as model:
+            if self.engine != "fused":
+                raise ValueError("partial_fit runs on engine='fused' only.")
+            rows = model._read_rows(X, y, sample_weight, not hasattr(self, "tensor_"), classes)
+            model._take_pass(rows)
+        return self
+
+    def _take_pass(self, rows: CodedRows) -> None:
+        """Take one pass over the rows, from the start or from the fitted model."""
         first = not hasattr(self, "tensor_")
-        table = self._read(X, y, sample_weight, first, classes)
-        if self.engine != "fused":
-            raise ValueError("partial_fit runs on engine='fused' only.")
-        solver = replace(self._adam(table), max_epochs=1, schedule="constant")
-        recipe = self._recipe(table, solver)
-        passes = copy.deepcopy(getattr(self, "_passes", None)) or _Passes(table.weight.mean())
         if first:
-            self.maps_ = self._fit_maps(table)
+            self.maps_ = self._fit_maps(rows)
+        plan = plan_pass(self, self._task(rows, False, self.maps_))
+        passes = copy.deepcopy(getattr(self, "_passes", None)) or _Passes(rows.weight.mean())
+        if first:
+            self._check_memory(plan, len(rows))
         else:
             cores = self._unscaled()
-            recipe = replace(recipe, intercept=cores.intercept)
-        problem = build_problem(recipe, self.maps_, table, None, passes.n_seen)
+            plan = replace(plan, intercept=cores.intercept)
+        strength = plan.ladder.strengths[0]
+        problem = build_problem(plan, self.maps_, rows, None, strength, passes.n_seen)
         problem = replace(problem, weight_unit=passes.weight_unit)
-        seed = self._seed()
         if first:
-            rngs = [np.random.default_rng((seed, n)) for n in range(len(self.maps_) + 1)]
-            start = recipe.init.start(problem, recipe.rank, rngs)
+            rngs = [np.random.default_rng((plan.seed, n)) for n in range(len(self.maps_) + 1)]
+            start = plan.init.start(problem, plan.ranks[0], rngs)
             cores, passes.free = start.cores, start.free
         if passes.state is None:
             passes.state = AdamState.start(cores)
-        free = self._free(cores) if passes.free is None else passes.free
-        rng = np.random.default_rng((seed, passes.count))
-        solution = recipe.solver.solve(problem, cores, free, rng, state=passes.state)
+        free = passes.free
+        if free is None and self.separate_outputs:
+            free = separate_mask(cores)
+        rng = np.random.default_rng((plan.seed, passes.count))
+        solution = plan.solver.solve(problem, cores, free, rng, state=passes.state)
         if not solution.converged:
-            passes.state = None  # the next call starts from the model, not from the wreck
+            passes.state = None  # the next call starts from the model, not from what diverged
         passes.count += 1
-        passes.n_seen += table.worth()
+        passes.n_seen += rows.effective_rows()
         self._passes = passes
-        self._finish([Member(self.maps_, solution)])
+        self._remember(plan, Training([Member(self.maps_, solution)]))
+        self._add_marginals(rows, first)
+
+    def _add_marginals(self, rows: CodedRows, first: bool) -> None:
+        """Mix what is known of the columns with what these rows say."""
         if first:
-            self.marginals_ = self._marginals(table)
+            self.marginals_ = self._measure_marginals(rows)
         elif hasattr(self, "marginals_"):  # a model from an older file does not know its rows
-            pairs = zip(self.marginals_, self._marginals(table))
+            pairs = zip(self.marginals_, self._measure_marginals(rows))
             self.marginals_ = [known.mix(new) for known, new in pairs]
 
     @property
@@ -539,4 +382,4 @@ class CPClassifier(Classification, CPEstimator):
         """Take one pass over these rows; the first call needs all `classes`."""
         if classes is None and not hasattr(self, "tensor_"):
             raise ValueError("classes must be passed on the first call to partial_fit.")
-        return self._attempt(self._pass, X, y, sample_weight, classes)
+        return self._partial_fit(X, y, sample_weight, classes)

@@ -10,6 +10,7 @@ import numpy as np
 
 from polyadic import networks
 from polyadic.data.features import encode
+from polyadic.data.rows import CodedRows
 from polyadic.estimators import validation
 from polyadic.estimators.base import TableEstimator
 from polyadic.estimators.targets import Classification, Regression
@@ -18,13 +19,8 @@ from polyadic.maps.base import FeatureMap
 from polyadic.networks.cores import NetworkCores
 from polyadic.objective.problem import Problem
 from polyadic.solvers import inits
-from polyadic.solvers.contract import Solver
 from polyadic.solvers.inits import Init, Start
-from polyadic.training.members import Member, Table, resume, train_members
-
-# learning_rate="auto", for a narrow table. Products of matrices answer to a step more strongly than
-# products of numbers, and chains of 784 of them collapse at 0.015.
-_PEAK_RATE = 0.005
+from polyadic.training.plan import Plan, resolve_tn
 
 
 def require_torch() -> None:
@@ -133,20 +129,6 @@ class TNEstimator(TableEstimator):
         raw = {"numeric": Polynomial(2), "categorical": OneHot()}
         return [raw[column.kind].clone() for column in self.columns_.columns]
 
-    def _solver(self, table: Table) -> Solver:
-        if self.solver == "riemannian":
-            from polyadic.solvers.riemannian import PEAK_RATE, Riemannian
-
-            plan = self._schedule(table, PEAK_RATE)
-            if self.learning_rate == "auto":
-                plan["learning_rate"] = PEAK_RATE  # a share of a step, whatever the width
-
-            return Riemannian(**plan, device=self.device)
-        from polyadic.solvers.torch_optim import TorchOptim
-
-        plan = self._schedule(table, _PEAK_RATE)
-        return TorchOptim(**plan, optimiser=self.solver, device=self.device)
-
     def _check_format(self, maps: list[FeatureMap], n_rows: int) -> None:
         """Refuse, before anything is allocated, what cannot be."""
         if self.rank == "auto":
@@ -163,20 +145,19 @@ class TNEstimator(TableEstimator):
             n_extra += form.numbers_per_penalty()
         validation.check_memory(maps, form.width, 0.0, n_rows, n_extra=n_extra)
 
-    def _train(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
-        maps = self._fit_maps(table)
-        self._check_format(maps, len(table))
-        recipe = self._recipe(table, self._solver(table))
+    def _plan(self, rows: CodedRows, has_held_out: bool) -> Plan:
+        if self._resumes:
+            return self._resumed_plan(rows, has_held_out)
+        maps = self._fit_maps(rows)
+        self._check_format(maps, len(rows))
         init = inits.resolve(self.init)
         if not hasattr(init, "network"):
             raise ValueError(f"init={init!r} has no method `network`, which networks start from.")
-        recipe = replace(recipe, init=NetworkInit(init, self.format, self.order))
-        return self._with_progress(
-            recipe.solver.max_epochs,
-            lambda report: train_members(recipe, maps, table, held_out, 1, seed, 1, report),
-        )
+        start = NetworkInit(init, self.format, self.order)
+        return resolve_tn(self, self._task(rows, has_held_out, maps), start)
 
-    def _continue(self, table: Table, held_out: Table | None, seed: int) -> list[Member]:
+    def _resumed_plan(self, rows: CodedRows, has_held_out: bool) -> Plan:
+        """Return the plan of going on from the fitted network, if it is still of this kind."""
         cores = self._unscaled()
         fitted = (cores.name, cores.rank, cores.order)
         if fitted != (self.format, self.rank, self.order):
@@ -185,11 +166,8 @@ class TNEstimator(TableEstimator):
                 f"{fitted}, but these are now {(self.format, self.rank, self.order)}. "
                 "Set them back, or set warm_start=False."
             )
-        recipe = replace(self._recipe(table, self._solver(table)), intercept=cores.intercept)
-        return self._with_progress(
-            recipe.solver.max_epochs,
-            lambda report: [resume(recipe, self.maps_, cores, None, table, held_out, seed, report)],
-        )
+        plan = resolve_tn(self, self._task(rows, has_held_out, self.maps_), None)
+        return replace(plan, intercept=cores.intercept, resume_from=cores)
 
     def _evaluate(self, columns: list[np.ndarray]) -> np.ndarray:
         from polyadic.solvers import torch_engine

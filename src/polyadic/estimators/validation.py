@@ -16,7 +16,6 @@ from polyadic.solvers.loop import SCHEDULES
 
 _COPIES = 6  # parameters, gradient, two moments, running average, best so far
 _MEMORY_SHARE = 0.8
-_NARROW = 10  # columns up to which a table counts as narrow
 
 # What each numeric parameter may be: lowest, highest, whether an integer, other values allowed.
 _RANGES: dict[str, tuple[float, float, bool, tuple]] = {
@@ -71,27 +70,6 @@ def _wording(low: float, high: float, whole: bool, others: tuple) -> str:
     text = "a whole number" if whole else "a number"
     text += f" of at least {low:g}" if high == np.inf else f" from {low:g} to {high:g}"
     return text + "".join(f", or {o!r}" for o in others)
-
-
-def resolve_steps(
-    estimator: Any, n_rows: int, n_columns: int, peak_rate: float, least: float
-) -> dict[str, Any]:
-    """Return batch_size, max_epochs and learning_rate, by the table's size where "auto".
-
-    About 10,000 steps for 2,000 rows, more for fewer rows, fewer for wide tables. One step moves a
-    product of N factors by N times the rate, so that wide tables also want smaller steps. `least`
-    is the share of the 10,000 steps that a long table is left with.
-    """
-    batch, epochs, rate = estimator.batch_size, estimator.max_epochs, estimator.learning_rate
-    if batch == "auto":
-        batch = int(np.clip(n_rows // 40, 16, 128))
-    if epochs == "auto":
-        narrow = min(1.0, _NARROW / n_columns)
-        steps = 10_000 * np.clip((2000 / n_rows) ** 0.75, least, 2.5)
-        epochs = int(np.clip(steps * batch / n_rows * narrow, 16, 1000 * narrow + 20))
-    if rate == "auto":
-        rate = peak_rate * min(1.0, np.sqrt(_NARROW / n_columns))
-    return {"batch_size": int(batch), "max_epochs": int(epochs), "learning_rate": float(rate)}
 
 
 def check_length(y: np.ndarray, n_rows: int) -> None:

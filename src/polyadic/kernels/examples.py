@@ -266,8 +266,8 @@ def all_examples(forms: Sequence[Form] = ALL_FORMS) -> Iterator[Example]:
     yield from prior_examples()
 
 
-class Plan(NamedTuple):
-    """What a fit consists of."""
+class Needs(NamedTuple):
+    """What a fit needs kernels for."""
 
     form: Form = Form()
     least_squares: bool = True
@@ -276,9 +276,9 @@ class Plan(NamedTuple):
     members: bool = True  # several, to be merged
 
 
-def fit_examples(plan: Plan) -> Iterator[Example]:
+def fit_examples(needs: Needs) -> Iterator[Example]:
     """Yield what one fit needs, and its predictions on held-out rows."""
-    form, least_squares, adam, prior, members = plan
+    form, least_squares, adam, prior, members = needs
     if adam:
         yield from adam_examples(form)
     if least_squares:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from polyadic.data.features import LocalFeatures
+from polyadic.data.features import LocalFeatures, encode
+from polyadic.data.rows import CodedRows
+from polyadic.maps.base import FeatureMap
 from polyadic.objective.losses import Loss
 from polyadic.objective.penalties import Banded, Norm, Order, Prior
 
@@ -18,6 +21,11 @@ class Rows:
     local: LocalFeatures
     y: np.ndarray  # (n, L), for softmax (n, 1)
     weight: np.ndarray  # (n,)
+
+    @classmethod
+    def encode(cls, rows: CodedRows, maps: Sequence[FeatureMap]) -> Rows:
+        """Send coded columns through the maps."""
+        return cls(encode(maps, rows.columns), rows.y, rows.weight)
 
 
 @dataclass(frozen=True)

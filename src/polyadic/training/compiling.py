@@ -24,7 +24,7 @@ from numba import typeof
 from numba.core import event
 
 from polyadic.kernels import examples
-from polyadic.kernels.examples import Example, Form, Plan
+from polyadic.kernels.examples import Example, Form, Needs
 from polyadic.training.progress import Progress
 
 _MOST_PROCESSES = 4  # a process takes half a second to start; more of them find little left to do
@@ -85,16 +85,16 @@ def _take_turns(work: Sequence[Example], claims: Path, done: Callable[[int], Non
 
 def help_out() -> None:
     """Take part in what another process compiles: see `compile_all`."""
-    plan, claims = sys.argv[1:]
-    _take_turns(_work(json.loads(plan)), Path(claims), lambda _: None)
+    needs, claims = sys.argv[1:]
+    _take_turns(_work(json.loads(needs)), Path(claims), lambda _: None)
 
 
-def _work(plan: Sequence[Any] | None) -> list[Example]:
-    """Return the kernels of a plan, of which helpers get a copy in JSON; None: all kernels."""
-    if plan is None:
+def _work(needs: Sequence[Any] | None) -> list[Example]:
+    """Return the kernels of a needs, of which helpers get a copy in JSON; None: all kernels."""
+    if needs is None:
         return list(examples.all_examples())
-    form, *others = plan
-    return list(examples.fit_examples(Plan(Form(*form), *others)))
+    form, *others = needs
+    return list(examples.fit_examples(Needs(Form(*form), *others)))
 
 
 def _may_start_helpers() -> bool:
@@ -107,12 +107,12 @@ def _may_start_helpers() -> bool:
     return alone and name.startswith(("python", "pypy")) and not getattr(sys, "frozen", False)
 
 
-def _helpers(n_helpers: int, plan: Plan | None, claims: str) -> list[subprocess.Popen]:
+def _helpers(n_helpers: int, needs: Needs | None, claims: str) -> list[subprocess.Popen]:
     """Start processes; where that is not possible, this one does all the work."""
     started: list[subprocess.Popen] = []
     if not _may_start_helpers():
         return started
-    command = [sys.executable, "-c", _HELPER, json.dumps(plan), claims]
+    command = [sys.executable, "-c", _HELPER, json.dumps(needs), claims]
     path = os.pathsep.join(p for p in sys.path if p)
     # Nothing is imported from the folder that the user happens to be in.
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
@@ -129,19 +129,19 @@ def _helpers(n_helpers: int, plan: Plan | None, claims: str) -> list[subprocess.
 
 
 def compile_all(
-    plan: Plan | None,
+    needs: Needs | None,
     n_processes: int | None = None,
     done: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Compile the kernels of a plan, or all; `done` is told how many are claimed so far.
+    """Compile the kernels of a needs, or all; `done` is told how many are claimed so far.
 
     What a helper cannot compile, or leaves when it fails, is compiled when it is called.
     """
     n_processes = min(_usable_cores(), _MOST_PROCESSES) if n_processes is None else n_processes
     with tempfile.TemporaryDirectory() as claims:
-        helpers = _helpers(n_processes - 1, plan, claims)
+        helpers = _helpers(n_processes - 1, needs, claims)
         try:
-            _take_turns(_work(plan), Path(claims), done)
+            _take_turns(_work(needs), Path(claims), done)
             for helper in helpers:
                 helper.wait(_LONGEST)
         except subprocess.TimeoutExpired:
@@ -152,19 +152,19 @@ def compile_all(
                 helper.wait()
 
 
-_ready: set[Plan] = set()
+_ready: set[Needs] = set()
 
 
-def prepare_fit(plan: Plan) -> None:
+def prepare_fit(needs: Needs) -> None:
     """Compile what a fit needs, where most of it is missing and there are cores to share it."""
-    if plan in _ready:
+    if needs in _ready:
         return
-    needed = {kernel for kernel, _ in examples.fit_examples(plan)}
+    needed = {kernel for kernel, _ in examples.fit_examples(needs)}
     missing = [kernel for kernel in needed if not _is_cached(kernel)]
     if len(missing) > _FEW and _usable_cores() > 1:
         with event.trigger_event(_SIDE_BY_SIDE):
-            compile_all(plan)
-    _ready.add(plan)
+            compile_all(needs)
+    _ready.add(needs)
 
 
 def warmup(n_jobs: int | None = None, verbose: bool = True) -> None:

@@ -1,0 +1,181 @@
+"""Strategies: how a fit is regularised, and what it tries on held-out rows.
+
+How strong a penalty should be differs by a factor of hundreds between tables. So short fits, the
+pilots, try a ladder of strengths on held-out rows, and the members are trained with the best. A
+strategy owns all that goes with this: the penalties themselves, the ladder, and the defaults for
+rank, members and sweeps.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from polyadic.maps.base import FeatureMap
+from polyadic.objective import penalties, prior
+from polyadic.objective.problem import Problem
+from polyadic.solvers.als import MAX_SWEEPS
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The strengths that pilots try.
+
+    Attributes
+    ----------
+    strengths : tuple of float
+        Where there is one, nothing is tried.
+    n_pilots : int
+        How many pilots try each strength; their held-out losses are averaged.
+    refine : tuple of float
+        After the first round, the best strength divided by and multiplied with each of these.
+    """
+
+    strengths: tuple[float, ...]
+    n_pilots: int = 1
+    refine: tuple[float, ...] = ()
+
+    @property
+    def n_pilot_fits(self) -> int:
+        """How many pilots are trained in all."""
+        if len(self.strengths) == 1:
+            return 0
+        return self.n_pilots * (len(self.strengths) + 2 * len(self.refine))
+
+
+class Strategy(ABC):
+    """A way of regularising, with everything that depends on it."""
+
+    name: ClassVar[str]
+    n_members: ClassVar[int]  # n_members="auto"
+    sweeps: ClassVar[int]  # max_epochs="auto" of solver="als"
+    ranks: ClassVar[tuple[int, int]]  # rank="auto": of pilots, and the most for members
+    usual_strength: ClassVar[float]  # where nothing is tried
+    keeps_pilots: ClassVar[bool]  # whether the pilots of the best strength are members
+    holds_out_rows: ClassVar[bool]  # whether members stop early by rows of their own
+
+    @abstractmethod
+    def ladder(self, n_rows: int, n_columns: int, n_members: int) -> Ladder:
+        """Return what to try, given that there are held-out rows to try it on."""
+
+    @abstractmethod
+    def regularise(self, problem: Problem, maps: Sequence[FeatureMap], strength: float) -> Problem:
+        """Return the problem with this strategy's penalties at this strength."""
+
+    def member_rank(self, strength: float, ranks: tuple[int, int]) -> int:
+        """Return the rank of members, from that of pilots to the most there is room for."""
+        return ranks[1]
+
+    def fitted_attributes(self, strength: float) -> dict[str, float]:
+        """Return what a fitted estimator says about the strength, by attribute."""
+        return {}
+
+
+@dataclass(frozen=True)
+class FactorPenalties(Strategy):
+    """L2 and smoothness penalties on the factors of each column.
+
+    Parameters
+    ----------
+    l2, smoothness : float or None
+        None: in proportion to the noise, the loss on held-out rows over the number of rows.
+    """
+
+    l2: float | None = None
+    smoothness: float | None = None
+
+    name = "factor penalties"
+    n_members = 5
+    sweeps = MAX_SWEEPS
+    ranks = 32, 32
+    usual_strength = 1.0
+    keeps_pilots = True
+    holds_out_rows = True
+
+    # Strengths of the penalties that go with the noise, times noise over rows. Chosen on inner
+    # splits of the suite's regression tables (benchmarks/ablation.py).
+    auto_l2: ClassVar[float] = 2.0
+    auto_smoothness: ClassVar[float] = 30.0
+    many_elements: ClassVar[float] = 48.0  # of a numeric column, beyond which L2 is shared
+    strengths: ClassVar[tuple[float, ...]] = (0.03, 0.25, 1.5, 8.0)
+    strengths_of_long_tables: ClassVar[tuple[float, ...]] = (0.25, 1.0, 3.0, 9.0)
+    long: ClassVar[int] = 2000  # rows
+
+    def ladder(self, n_rows: int, n_columns: int, n_members: int) -> Ladder:
+        """Return several strengths where something depends on them and there are members to try.
+
+        Few held-out rows say little, so that two pilots try each strength on a short table.
+        """
+        if n_members == 1 or (self.l2 is not None and self.smoothness is not None):
+            return Ladder((self.usual_strength,))
+        if n_rows >= self.long:
+            return Ladder(self.strengths_of_long_tables)
+        return Ladder(self.strengths, min(n_members, 2))
+
+    def regularise(self, problem: Problem, maps: Sequence[FeatureMap], strength: float) -> Problem:
+        """Return the problem with L2 and smoothness: as given, and in proportion to the noise."""
+        n = problem.worth
+        zero = penalties.Banded([np.zeros((m.dim, 5)) for m in maps])
+        fixed, scaled = zero, zero
+        if self.l2 is None:
+            own = strength * self.auto_l2 / n
+            scaled = scaled + penalties.ridge(maps, own, self.many_elements)
+        else:
+            fixed = fixed + penalties.ridge(maps, self.l2)
+        if self.smoothness is None:
+            scaled = scaled + penalties.smoothness(maps, strength * self.auto_smoothness / n)
+        else:
+            fixed = fixed + penalties.smoothness(maps, self.smoothness)
+        return replace(problem, fixed=fixed, scaled=scaled)
+
+
+@dataclass(frozen=True)
+class TensorPrior(Strategy):
+    """A prior on the weight tensor itself (`polyadic.objective.prior`).
+
+    Its strength is how much interaction to believe in. Rows are held out to choose it, and for
+    nothing else: members learn from all rows, and one of them is nearly the optimum already.
+    """
+
+    name = "tensor prior"
+    n_members = 2
+    sweeps = 8
+    ranks = 16, 64
+    usual_strength = 0.1
+    keeps_pilots = False
+    holds_out_rows = False
+
+    interactions: ClassVar[tuple[float, ...]] = (0.01, 0.1, 1.0)
+    refine: ClassVar[tuple[float, ...]] = (10**0.5, 10**0.25)
+    cells_per_pilot: ClassVar[float] = 1e6  # rows times columns; a smaller table has more pilots
+    most_pilots: ClassVar[int] = 3
+
+    def ladder(self, n_rows: int, n_columns: int, n_members: int) -> Ladder:
+        """Return amounts of interaction; few held-out rows say little, so more pilots try them."""
+        n_pilots = round(self.cells_per_pilot / (n_rows * n_columns))
+        return Ladder(self.interactions, int(np.clip(n_pilots, 1, self.most_pilots)), self.refine)
+
+    def regularise(self, problem: Problem, maps: Sequence[FeatureMap], strength: float) -> Problem:
+        """Return the problem with the prior's norm; its spreads are learnt once per problem."""
+        known = problem.prior or prior.learn(problem, maps)
+        return replace(problem, prior=known, norm=known.norm(strength))
+
+    def member_rank(self, strength: float, ranks: tuple[int, int]) -> int:
+        """Return how many terms to write that much interaction with; the optimum wants many.
+
+        >>> TensorPrior().member_rank(0.01, (16, 64)), TensorPrior().member_rank(0.3, (16, 64))
+        (16, 40)
+        """
+        if ranks[0] == ranks[1]:
+            return ranks[0]
+        low, high = self.ranks
+        wanted = int(np.clip(8 * np.ceil(np.sqrt(strength) * high / 8), low, high))
+        return min(wanted, ranks[1])
+
+    def fitted_attributes(self, strength: float) -> dict[str, float]:
+        """Return how much interaction the held-out rows asked for."""
+        return {"interaction_": strength}
