@@ -99,7 +99,7 @@ def fit(point: Point, X: np.ndarray, y: np.ndarray, **others: Any) -> None:
         rank=point.rank,
         n_members=1,
         n_jobs=1,
-        max_epochs=EPOCHS,
+        max_iter=EPOCHS,
         batch_size=point.batch,
         categorical_features=[0] if point.categories else "from_dtype",
         random_state=0,

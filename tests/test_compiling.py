@@ -20,13 +20,13 @@ FEW = {"random_state": 0, "n_members": 1, "rank": 3}
 # What is fitted, and the needs by which its kernels are compiled ahead.
 FITS = {
     "regression": (lambda: CPRegressor(**FEW).fit(X, Y), Needs(members=False)),
-    "members": (lambda: CPRegressor(max_epochs=2, random_state=0).fit(X, Y), Needs()),
+    "members": (lambda: CPRegressor(max_iter=2, random_state=0).fit(X, Y), Needs()),
     "polynomials": (
         lambda: CPRegressor(maps=maps.Polynomial(3), **FEW).fit(X, Y),
         Needs(Form(dense=True), members=False),
     ),
     "order": (
-        lambda: CPRegressor(order_alpha=0.1, max_epochs=2, solver="adam", **FEW).fit(X, Y),
+        lambda: CPRegressor(order_alpha=0.1, max_iter=2, solver="adam", **FEW).fit(X, Y),
         Needs(Form(order=True), least_squares=False, members=False),
     ),
     "two classes": (
@@ -34,7 +34,7 @@ FITS = {
         Needs(adam=False, prior=True),
     ),
     "three classes": (
-        lambda: CPClassifier(max_epochs=2, **FEW).fit(X, np.digitize(Y, [-1, 1])),
+        lambda: CPClassifier(max_iter=2, **FEW).fit(X, np.digitize(Y, [-1, 1])),
         Needs(least_squares=False, members=False),
     ),
 }

@@ -71,11 +71,11 @@ class TNEstimator(TableEstimator):
         smoothness="auto",
         init="near_one",
         solver="Adam",
-        max_epochs="auto",
+        max_iter="auto",
         batch_size="auto",
         learning_rate="auto",
         schedule="one_cycle",
-        average=0.99,
+        ema_decay=0.99,
         early_stopping=True,
         validation_fraction=0.1,
         n_iter_no_change=None,
@@ -97,11 +97,11 @@ class TNEstimator(TableEstimator):
         self.smoothness = smoothness
         self.init = init
         self.solver = solver
-        self.max_epochs = max_epochs
+        self.max_iter = max_iter
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.schedule = schedule
-        self.average = average
+        self.ema_decay = ema_decay
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -195,7 +195,7 @@ class TNRegressor(Regression, TNEstimator):
         Highest order of interaction, for "fm" and "pn".
     solver : str, default="Adam"
         The name of an optimiser in `torch.optim`, or "riemannian" for format="tt": Exponential
-        Machines, which have no use for `average` and refuse numbers above 0 for `l2` and
+        Machines, which have no use for `ema_decay` and refuse numbers above 0 for `l2` and
         `smoothness`, since cores are not unique on the manifold.
     l2 : float or "auto"
         A number acts on all arrays of the network, "auto" on the cores of the columns.
@@ -218,7 +218,7 @@ class TNRegressor(Regression, TNEstimator):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, (300, 3))
     >>> y = X[:, 0] * X[:, 1] + X[:, 2] ** 2
-    >>> model = TNRegressor("tt", maps="polynomial", rank=3, max_epochs=60, random_state=0)
+    >>> model = TNRegressor("tt", maps="polynomial", rank=3, max_iter=60, random_state=0)
     >>> bool(model.fit(X, y).score(X, y) > 0.9)
     True
     """
@@ -245,11 +245,11 @@ class TNClassifier(Classification, TNEstimator):
         smoothness="auto",
         init="near_one",
         solver="Adam",
-        max_epochs="auto",
+        max_iter="auto",
         batch_size="auto",
         learning_rate="auto",
         schedule="one_cycle",
-        average=0.99,
+        ema_decay=0.99,
         early_stopping=True,
         validation_fraction=0.1,
         n_iter_no_change=None,
@@ -271,11 +271,11 @@ class TNClassifier(Classification, TNEstimator):
             smoothness=smoothness,
             init=init,
             solver=solver,
-            max_epochs=max_epochs,
+            max_iter=max_iter,
             batch_size=batch_size,
             learning_rate=learning_rate,
             schedule=schedule,
-            average=average,
+            ema_decay=ema_decay,
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,

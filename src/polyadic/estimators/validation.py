@@ -26,10 +26,10 @@ _RANGES: dict[str, tuple[float, float, bool, tuple]] = {
     "order_alpha": (0, np.inf, False, ()),
     "order_beta": (0, np.inf, False, ()),
     "n_members": (1, np.inf, True, ("auto",)),
-    "max_epochs": (0, np.inf, True, ("auto",)),
+    "max_iter": (0, np.inf, True, ("auto",)),
     "batch_size": (1, np.inf, True, ("auto",)),
     "learning_rate": (1e-30, np.inf, False, ("auto",)),
-    "average": (0, 1 - 1e-6, False, ()),
+    "ema_decay": (0, 1 - 1e-6, False, ()),
     "validation_fraction": (1e-6, 0.5, False, ()),
     "n_iter_no_change": (1, np.inf, True, (None,)),
 }

@@ -51,11 +51,11 @@ class Parameters(Protocol):
     smoothness: Any
     order_alpha: float
     order_beta: float
-    max_epochs: Any
+    max_iter: Any
     batch_size: Any
     learning_rate: Any
     schedule: str
-    average: float
+    ema_decay: float
     early_stopping: bool
     validation_fraction: float
     n_iter_no_change: int | None
@@ -164,12 +164,12 @@ class Plan:
     def n_epochs(self) -> int:
         """Epochs or sweeps of all fits together, at most."""
         if self.resume_from is not None:
-            return self.solver.max_epochs
+            return self.solver.max_iter
         kept = self.ladder.n_pilots if self.strategy.keeps_pilots else 0
         n_fits = self.n_members
         if self.ladder.n_pilot_fits:
             n_fits += self.ladder.n_pilot_fits - kept
-        return self.solver.max_epochs * n_fits
+        return self.solver.max_iter * n_fits
 
     def finished(self, trials: Sequence[Any], seconds: dict[str, float]) -> Plan:
         """Return the plan with what the pilots found and how long each phase took."""
@@ -230,16 +230,16 @@ def _steps(
     steps = 10_000 * np.clip((2000 / n_rows) ** 0.75, least, 2.5)
     epochs = int(np.clip(steps * batch / n_rows * narrow, 16, 1000 * narrow + 20))
     why = f"by {n_rows:,} rows and {n_columns:,} columns"
-    epochs = int(_given_or("max_epochs", params.max_epochs, epochs, why, notes))
+    epochs = int(_given_or("max_iter", params.max_iter, epochs, why, notes))
     rate = peak_rate * min(1.0, np.sqrt(_NARROW / n_columns))
     why = why_rate or f"{peak_rate:g}, less for more than {_NARROW} columns"
     rate = float(_given_or("learning_rate", params.learning_rate, rate, why, notes))
     return {
-        "average": params.average,
+        "ema_decay": params.ema_decay,
         "n_iter_no_change": params.n_iter_no_change,
         "schedule": params.schedule,
         "batch_size": batch,
-        "max_epochs": epochs,
+        "max_iter": epochs,
         "learning_rate": rate,
     }
 
@@ -330,7 +330,7 @@ def plan_pass(params: CPParameters, task: Task) -> Plan:
     """Return the plan of one pass of `partial_fit`: an epoch of Adam at a constant rate."""
     plan = resolve_cp(params, task, solver="adam")
     assert isinstance(plan.solver, Adam)
-    solver = replace(plan.solver, max_epochs=1, schedule="constant")
+    solver = replace(plan.solver, max_iter=1, schedule="constant")
     return replace(plan, solver=solver, ladder=Ladder((plan.strategy.usual_strength,)))
 
 
@@ -362,17 +362,17 @@ def _solver_name(params: CPParameters, task: Task, prior_allowed: bool, notes: _
     code, maps = task.loss.code, task.maps
     believed = code == LOGISTIC and prior_allowed
     rank = (TensorPrior if believed else FactorPenalties).ranks[0]
-    if params.engine != "fused" or params.init != "near_one" or params.max_epochs == 0:
+    if params.engine != "fused" or params.init != "near_one" or params.max_iter == 0:
         return notes.add("solver", "adam", "another engine, another start, or no training at all")
     if working_room(maps, rank, 0) > _MOST_ROOM:
         return notes.add("solver", "adam", "a column has too many elements for least squares")
     if max(map(n_slots, maps)) > MOST_SLOTS:
         return notes.add("solver", "adam", "a map has too many slots for least squares")
     if dense_slots(maps) > 0:
-        if code == SQUARED and params.max_epochs == "auto":
+        if code == SQUARED and params.max_iter == "auto":
             return notes.add("solver", "adam+als", "small polynomials: sweeps can end exactly")
         return notes.add("solver", "adam", "a map has all its elements in every row")
-    if believed and params.max_epochs == "auto":
+    if believed and params.max_iter == "auto":
         return notes.add("solver", "als", "two classes: a convex loss, and a prior on the tensor")
     if code in (SQUARED, LOGISTIC):
         return notes.add("solver", "als+adam", "one sweep is a good start for this loss")
@@ -415,21 +415,21 @@ def _solver(
     if params.engine == "torch":
         return _torch_solver(params, task, name, notes)
     if name == "als":
-        sweeps = _given_or("max_epochs", params.max_epochs, strategy.sweeps, "sweeps", notes)
-        return ALS(max_epochs=sweeps, n_iter_no_change=params.n_iter_no_change or PATIENCE)
+        sweeps = _given_or("max_iter", params.max_iter, strategy.sweeps, "sweeps", notes)
+        return ALS(max_iter=sweeps, n_iter_no_change=params.n_iter_no_change or PATIENCE)
     # Members run side by side; one alone shares its columns among the threads.
     threads = task.n_jobs if params.n_members == 1 else None
     adam = Adam(**_steps(params, task, CP_PEAK_RATE, notes), n_threads=threads)
     if name == "adam":
         return adam
     if name == "als+adam":
-        return AlsThenAdam(ALS(max_epochs=_START_SWEEPS), adam)
+        return AlsThenAdam(ALS(max_iter=_START_SWEEPS), adam)
     # Sweeps after Adam that take no longer than it does.
-    sweeps = int(adam.max_epochs / sweep_cost(task.maps, width))
+    sweeps = int(adam.max_iter / sweep_cost(task.maps, width))
     if params.solver != "auto":
         sweeps = max(1, sweeps)
     sweeps = notes.add("sweeps", min(sweeps, MAX_SWEEPS), "that take no longer than Adam")
-    return AdamThenAls(adam, ALS(max_epochs=sweeps)) if sweeps else adam
+    return AdamThenAls(adam, ALS(max_iter=sweeps)) if sweeps else adam
 
 
 def _torch_solver(params: CPParameters, task: Task, name: str, notes: _Notes) -> Solver:

@@ -52,7 +52,7 @@ class Strategy(ABC):
 
     name: ClassVar[str]
     n_members: ClassVar[int]  # n_members="auto"
-    sweeps: ClassVar[int]  # max_epochs="auto" of solver="als"
+    sweeps: ClassVar[int]  # max_iter="auto" of solver="als"
     ranks: ClassVar[tuple[int, int]]  # rank="auto": of pilots, and the most for members
     usual_strength: ClassVar[float]  # where nothing is tried
     keeps_pilots: ClassVar[bool]  # whether the pilots of the best strength are members
