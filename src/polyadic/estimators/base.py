@@ -70,7 +70,7 @@ class TableEstimator(BaseEstimator):
 
     # ---- fitting --------------------------------------------------------------------------------
 
-    def fit(self, X, y, sample_weight=None, X_val=None, y_val=None) -> Self:
+    def fit(self, X, y, sample_weight=None, X_val=None, y_val=None, sample_weight_val=None) -> Self:
         """Fit the model.
 
         Parameters
@@ -83,9 +83,11 @@ class TableEstimator(BaseEstimator):
         X_val, y_val : optional
             Rows to be judged on, in the place of a held-out part of X: they choose the best epoch,
             or for two classes how much interaction to believe in.
+        sample_weight_val : (m,), optional
+            Weights of the rows to be judged on.
         """
         with self._all_or_nothing() as model:
-            rows, held_out = model._read(X, y, sample_weight, X_val, y_val)
+            rows, held_out = model._read(X, y, sample_weight, X_val, y_val, sample_weight_val)
             plan = model._plan(rows, held_out is not None)
             training = train(plan, rows, held_out, type(self).__name__ if self.verbose else "")
             model._remember(plan, training)
@@ -107,15 +109,19 @@ class TableEstimator(BaseEstimator):
         """Whether `fit` goes on from a fitted model."""
         return bool(self.warm_start) and hasattr(self, "tensor_")
 
-    def _read(self, X, y, sample_weight, X_val, y_val) -> tuple[CodedRows, CodedRows | None]:
+    def _read(
+        self, X, y, sample_weight, X_val, y_val, sample_weight_val
+    ) -> tuple[CodedRows, CodedRows | None]:
         """Return the rows to train on and, where given, those to be judged on."""
         if X_val is None and y_val is not None:
             raise ValueError("y_val was given without X_val.")
+        if X_val is None and sample_weight_val is not None:
+            raise ValueError("sample_weight_val was given without X_val.")
         fresh = not self._resumes
         rows = self._read_rows(X, y, sample_weight, fresh)
         if fresh:
             self._shrink_constant_outputs(rows)
-        return rows, None if X_val is None else self._read_held_out(X_val, y_val)
+        return rows, None if X_val is None else self._read_held_out(X_val, y_val, sample_weight_val)
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -157,13 +163,13 @@ class TableEstimator(BaseEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _read_held_out(self, X, y) -> CodedRows:
+    def _read_held_out(self, X, y, sample_weight) -> CodedRows:
         """Code the rows to be judged on with what is known, as they are."""
         if y is None:
             raise ValueError("X_val was given without y_val.")
         coded = self.columns_.code(X, estimator_name=type(self).__name__)
         target = self._read_target(y, len(coded[0]), fresh=False)
-        weight = self._row_weights(None, target, len(coded[0]))
+        weight = self._row_weights(sample_weight, target, len(coded[0]))
         return CodedRows(coded, self._to_scale(target), weight)
 
     def _row_weights(self, sample_weight, target, n_rows: int) -> np.ndarray:
@@ -217,7 +223,7 @@ class TableEstimator(BaseEstimator):
         members = training.members
         for member in members:
             if member.solution.message:
-                warnings.warn(member.solution.message, ConvergenceWarning, stacklevel=4)
+                warnings.warn(member.solution.message, ConvergenceWarning, stacklevel=3)
         self.maps_, cores = merge(members)
         self.tensor_ = cores.rescale(self._center, self._scale)
         self.history_ = [member.solution.history for member in members]

@@ -18,9 +18,17 @@ class Regression(RegressorMixin):
     """One number or several for each row."""
 
     loss: Any
+    quantile: Any
 
     def _loss(self) -> losses.Loss:
-        return losses.resolve(self.loss)
+        if self.loss != "quantile":
+            return losses.resolve(self.loss)
+        if self.quantile is None:
+            raise ValueError(
+                "loss='quantile' needs the level of the quantile, between 0 and 1: quantile=0.9, "
+                "for instance."
+            )
+        return losses.Quantile(float(self.quantile))
 
     def _n_outputs(self, target) -> int:
         return target.shape[1]
@@ -44,7 +52,7 @@ class Regression(RegressorMixin):
 
     def _respond(self, raw: np.ndarray) -> np.ndarray:
         """Return what raw predictions (n, L) mean, (n, L)."""
-        return losses.resolve(self.loss).inverse_link(raw)
+        return self._loss().inverse_link(raw)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -1,184 +1,9 @@
-"""How tensor-network estimators are fitted: one model of any format, on the torch engine."""
+"""The tensor-network estimators: their parameters."""
 
 from __future__ import annotations
 
-import importlib.util
-from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
-
-from polyadic import networks
-from polyadic.data.features import encode
-from polyadic.data.rows import CodedRows
-from polyadic.estimators import validation
-from polyadic.estimators.base import TableEstimator
 from polyadic.estimators.targets import Classification, Regression
-from polyadic.maps import OneHot, Polynomial
-from polyadic.maps.base import FeatureMap
-from polyadic.networks.cores import NetworkCores
-from polyadic.objective.problem import Problem
-from polyadic.solvers import inits
-from polyadic.solvers.inits import Init, Start
-from polyadic.training.plan import Plan, resolve_tn
-
-
-def require_torch() -> None:
-    """Say what to install where PyTorch is missing."""
-    if importlib.util.find_spec("torch") is None:
-        raise ModuleNotFoundError(
-            "TNRegressor and TNClassifier need PyTorch, which is not installed. "
-            "Install it with: pip install 'polyadic[torch]'"
-        )
-
-
-@dataclass(frozen=True)
-class NetworkInit:
-    """Start a format from what an init says."""
-
-    init: Init
-    format: str
-    order: int
-
-    def start(self, problem: Problem, rank: int, rngs: list[np.random.Generator]) -> Start:
-        """Return initial cores; every extra array is free to move."""
-        form = networks.resolve(self.format)(
-            problem.local.dims.tolist(), rank, problem.n_outputs, self.order
-        )
-        factors, extras = self.init.network(problem, form, rngs)
-        scale = np.ones(problem.n_outputs)
-        cores = NetworkCores(
-            self.format, rank, self.order, factors, extras, problem.intercept, scale
-        )
-        return Start(cores, None)
-
-
-class TNEstimator(TableEstimator):
-    """What TNRegressor and TNClassifier share."""
-
-    tensor_: NetworkCores
-
-    def __init__(
-        self,
-        format="tt",
-        maps="auto",
-        rank=5,
-        order=2,
-        loss="squared_error",
-        l2="auto",
-        order_alpha=0.0,
-        order_beta=2.0,
-        smoothness="auto",
-        init="near_one",
-        solver="Adam",
-        max_iter="auto",
-        batch_size="auto",
-        learning_rate="auto",
-        schedule="one_cycle",
-        ema_decay=0.99,
-        early_stopping=True,
-        validation_fraction=0.1,
-        n_iter_no_change=None,
-        categorical_features="from_dtype",
-        warm_start=False,
-        random_state=None,
-        device="cpu",
-        verbose=0,
-    ):
-        require_torch()
-        self.format = format
-        self.maps = maps
-        self.rank = rank
-        self.order = order
-        self.loss = loss
-        self.l2 = l2
-        self.order_alpha = order_alpha
-        self.order_beta = order_beta
-        self.smoothness = smoothness
-        self.init = init
-        self.solver = solver
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.ema_decay = ema_decay
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.categorical_features = categorical_features
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.device = device
-        self.verbose = verbose
-
-    @staticmethod
-    def _solvers() -> list[str]:
-        from polyadic.solvers.torch_optim import optimiser_names
-
-        return [*optimiser_names(), "riemannian"]
-
-    def _choose_maps(self) -> list[FeatureMap]:
-        form = networks.resolve(self.format)
-        if form.constants:
-            return super()._choose_maps()
-        if self.maps != "auto":
-            raise ValueError(
-                f"format={self.format!r} works on raw columns: leave maps='auto', "
-                f"got {self.maps!r}."
-            )
-        raw = {"numeric": Polynomial(2), "categorical": OneHot()}
-        return [raw[column.kind].clone() for column in self.columns_.columns]
-
-    def _check_format(self, maps: list[FeatureMap], n_rows: int) -> None:
-        """Refuse, before anything is allocated, what cannot be."""
-        if self.rank == "auto":
-            raise ValueError("rank must be a whole number of at least 1, got 'auto'.")
-        dims, n_outputs = [m.dim for m in maps], len(self._center)
-        form = networks.resolve(self.format)(dims, self.rank, n_outputs, self.order)
-        if self.order_alpha > 0 and not form.is_network:
-            raise ValueError(
-                f"format={self.format!r} has no weight tensor to put an order penalty on: "
-                f"set order_alpha=0, got {self.order_alpha!r}."
-            )
-        n_extra = form.n_parameters() - sum(dims) * form.width
-        if self.order_alpha > 0:
-            n_extra += form.numbers_per_penalty()
-        validation.check_memory(maps, form.width, 0.0, n_rows, n_extra=n_extra)
-
-    def _plan(self, rows: CodedRows, has_held_out: bool) -> Plan:
-        if self._resumes:
-            return self._resumed_plan(rows, has_held_out)
-        maps = self._fit_maps(rows)
-        self._check_format(maps, len(rows))
-        init = inits.resolve(self.init)
-        if not hasattr(init, "network"):
-            raise ValueError(f"init={init!r} has no method `network`, which networks start from.")
-        start = NetworkInit(init, self.format, self.order)
-        return resolve_tn(self, self._task(rows, has_held_out, maps), start)
-
-    def _resumed_plan(self, rows: CodedRows, has_held_out: bool) -> Plan:
-        """Return the plan of going on from the fitted network, if it is still of this kind."""
-        cores = self._unscaled()
-        fitted = (cores.name, cores.rank, cores.order)
-        if fitted != (self.format, self.rank, self.order):
-            raise ValueError(
-                "warm_start=True goes on from a fitted model of format, rank and order "
-                f"{fitted}, but these are now {(self.format, self.rank, self.order)}. "
-                "Set them back, or set warm_start=False."
-            )
-        plan = resolve_tn(self, self._task(rows, has_held_out, self.maps_), None)
-        return replace(plan, intercept=cores.intercept, resume_from=cores)
-
-    def _evaluate(self, columns: list[np.ndarray]) -> np.ndarray:
-        from polyadic.solvers import torch_engine
-
-        device = torch_engine.find_device(self.device)
-        return torch_engine.predict(self.tensor_, encode(self.maps_, columns), device)
-
-    @property
-    def extras_(self) -> list[Any]:
-        """The arrays of the format that belong to no column."""
-        return self.tensor_.extras
+from polyadic.estimators.tn_base import TNEstimator
 
 
 class TNRegressor(Regression, TNEstimator):
@@ -189,28 +14,85 @@ class TNRegressor(Regression, TNEstimator):
     format : str, default="tt"
         "cp", "tt" (Tensor Train), "tr" (Tensor Ring), "ht" (Hierarchical Tucker), "tucker", or for
         comparison "fm" (factorization machine) and "pn" (polynomial network) on raw columns.
+    maps : str, FeatureMap or dict, default="auto"
+        Feature map of the columns: "auto" (hats for numbers, one-hot for categories), the name or
+        an instance of a map for all numeric columns, or a dict from column to map.
     rank : int, default=5
         Rank of every bond.
     order : int, default=2
-        Highest order of interaction, for "fm" and "pn".
+        Highest order of interaction, for "fm" and "pn" alone.
+    loss : str or Loss, default="squared_error"
+        "squared_error", "absolute_error", "quantile", "huber", "poisson", or an instance from
+        `polyadic.losses`.
+    quantile : float or None, default=None
+        The level of loss="quantile", between 0 and 1.
+    l2 : float or "auto", default="auto"
+        Strength of the L2 penalty. A number acts on all arrays of the network, "auto" on the cores
+        of the columns, in proportion to the noise.
+    order_alpha : float, default=0.0
+        Strength of the order penalty (paper, section VI).
+    order_beta : float, default=2.0
+        Base of the order penalty: how much more a term costs per degree.
+    smoothness : float or "auto", default="auto"
+        Strength of the penalty on second differences along knots; "auto" as for `l2`.
+    init : str or init, default="near_one"
+        "near_one", "gaussian", "linear", or an instance from `polyadic.inits`.
     solver : str, default="Adam"
         The name of an optimiser in `torch.optim`, or "riemannian" for format="tt": Exponential
-        Machines, which have no use for `ema_decay` and refuse numbers above 0 for `l2` and
-        `smoothness`, since cores are not unique on the manifold.
-    l2 : float or "auto"
-        A number acts on all arrays of the network, "auto" on the cores of the columns.
-    learning_rate : float or "auto"
-        "auto" is 0.005, less for more than ten columns. With "riemannian" it is a share of the step
-        to the minimum along the gradient, and "auto" is 0.2.
+        Machines. These do not use `ema_decay` and refuse numbers above 0 for `l2` and `smoothness`,
+        since cores are not unique on the manifold.
+    max_iter : int or "auto", default="auto"
+        Epochs; "auto" goes by the numbers of rows and columns.
+    batch_size : int or "auto", default="auto"
+        Rows per step; "auto" is a fortieth of the rows, from 16 to 128.
+    learning_rate : float or "auto", default="auto"
+        The peak of the schedule; "auto" is 0.005, less for more than ten columns. With "riemannian"
+        it is a share of the step to the minimum along the gradient, and "auto" is 0.2.
+    schedule : "one_cycle" or "constant", default="one_cycle"
+        One cycle: a tenth of the steps up to the peak, then down along a cosine.
+    ema_decay : float, default=0.99
+        Weight of the past in the running average of the parameters; 0 for no average.
+    early_stopping : bool, default=True
+        Hold out a part of the rows, and keep the best epoch on it.
+    validation_fraction : float, default=0.1
+        Share of the rows to hold out, rounded to one part in k. Where that is fewer than five rows,
+        none are held out.
+    n_iter_no_change : int or None, default=None
+        Stop after so many epochs without progress. None lets the schedule run to its end, unless
+        the held-out loss has long been far above its best.
+    tol : float, default=1e-5
+        Progress smaller than this share of the loss does not count.
+    categorical_features : "from_dtype", list, mask or None, default="from_dtype"
+        Which columns are categories: those with a categorical, text or boolean dtype; those named,
+        or numbered; or none.
+    warm_start : bool, default=False
+        Let `fit` go on from the fitted, merged model, with its maps and its rank.
+    random_state : int, RandomState or None, default=None
+        Seed. With an int, a fit gives the same bits on one machine every time.
     device : str, default="cpu"
-
-    All other parameters are those of `CPRegressor`.
+        The torch device to train and to predict on.
+    verbose : int, default=0
+        1 shows a progress bar.
 
     Attributes
     ----------
     cores_ : list of (d_n, K) arrays
-    extras_ : list of arrays that belong to no column
-    intercept_, maps_, history_, n_iter_, feature_names_in_, n_features_in_
+    extras_ : list of arrays
+        Those that belong to no column.
+    intercept_ : (L,)
+    maps_ : list of fitted FeatureMap
+    marginals_ : list of Marginal
+        What explanations need to know of the columns.
+    plan_ : Plan
+        What was chosen for this fit, and why: print it.
+    history_ : list of dict
+        The learning curves of each member.
+    n_iter_ : int
+        Epochs or sweeps of the longest member.
+    feature_importances_ : (N,)
+        Share of the variance in which each column has a part (total Sobol shares), as a sum of one.
+    n_features_in_ : int
+    feature_names_in_ : (N,), where the table has names
 
     Examples
     --------
@@ -223,22 +105,14 @@ class TNRegressor(Regression, TNEstimator):
     True
     """
 
-
-class TNClassifier(Classification, TNEstimator):
-    """Classification with a weight tensor in any tensor-network format, on PyTorch.
-
-    Parameters are those of `TNRegressor`, but for `loss` and `class_weight`, which are those of
-    `CPClassifier`.
-    """
-
     def __init__(
         self,
         format="tt",
         maps="auto",
         rank=5,
         order=2,
-        loss="log_loss",
-        class_weight=None,
+        loss="squared_error",
+        quantile=None,
         l2="auto",
         order_alpha=0.0,
         order_beta=2.0,
@@ -253,6 +127,7 @@ class TNClassifier(Classification, TNEstimator):
         early_stopping=True,
         validation_fraction=0.1,
         n_iter_no_change=None,
+        tol=1e-5,
         categorical_features="from_dtype",
         warm_start=False,
         random_state=None,
@@ -279,6 +154,168 @@ class TNClassifier(Classification, TNEstimator):
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
+            tol=tol,
+            categorical_features=categorical_features,
+            warm_start=warm_start,
+            random_state=random_state,
+            device=device,
+            verbose=verbose,
+        )
+        self.quantile = quantile
+
+
+class TNClassifier(Classification, TNEstimator):
+    """Classification with a weight tensor in any tensor-network format, on PyTorch.
+
+    Two classes share one output; K > 2 classes have K.
+
+    Parameters
+    ----------
+    format : str, default="tt"
+        "cp", "tt" (Tensor Train), "tr" (Tensor Ring), "ht" (Hierarchical Tucker), "tucker", or for
+        comparison "fm" (factorization machine) and "pn" (polynomial network) on raw columns.
+    maps : str, FeatureMap or dict, default="auto"
+        Feature map of the columns: "auto" (hats for numbers, one-hot for categories), the name or
+        an instance of a map for all numeric columns, or a dict from column to map.
+    rank : int, default=5
+        Rank of every bond.
+    order : int, default=2
+        Highest order of interaction, for "fm" and "pn" alone.
+    loss : str or Loss, default="log_loss"
+        "log_loss", or "squared_error" on labels -1 and +1, as in the paper's recommender
+        experiment.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, which multiply those of the rows.
+    l2 : float or "auto", default="auto"
+        Strength of the L2 penalty. A number acts on all arrays of the network, "auto" on the cores
+        of the columns, in proportion to the noise.
+    order_alpha : float, default=0.0
+        Strength of the order penalty (paper, section VI).
+    order_beta : float, default=2.0
+        Base of the order penalty: how much more a term costs per degree.
+    smoothness : float or "auto", default="auto"
+        Strength of the penalty on second differences along knots; "auto" as for `l2`.
+    init : str or init, default="near_one"
+        "near_one", "gaussian", "linear", or an instance from `polyadic.inits`.
+    solver : str, default="Adam"
+        The name of an optimiser in `torch.optim`, or "riemannian" for format="tt": Exponential
+        Machines. These do not use `ema_decay` and refuse numbers above 0 for `l2` and `smoothness`,
+        since cores are not unique on the manifold.
+    max_iter : int or "auto", default="auto"
+        Epochs; "auto" goes by the numbers of rows and columns.
+    batch_size : int or "auto", default="auto"
+        Rows per step; "auto" is a fortieth of the rows, from 16 to 128.
+    learning_rate : float or "auto", default="auto"
+        The peak of the schedule; "auto" is 0.005, less for more than ten columns. With "riemannian"
+        it is a share of the step to the minimum along the gradient, and "auto" is 0.2.
+    schedule : "one_cycle" or "constant", default="one_cycle"
+        One cycle: a tenth of the steps up to the peak, then down along a cosine.
+    ema_decay : float, default=0.99
+        Weight of the past in the running average of the parameters; 0 for no average.
+    early_stopping : bool, default=True
+        Hold out a part of the rows, and keep the best epoch on it.
+    validation_fraction : float, default=0.1
+        Share of the rows to hold out, rounded to one part in k. Where that is fewer than five rows,
+        none are held out.
+    n_iter_no_change : int or None, default=None
+        Stop after so many epochs without progress. None lets the schedule run to its end, unless
+        the held-out loss has long been far above its best.
+    tol : float, default=1e-5
+        Progress smaller than this share of the loss does not count.
+    categorical_features : "from_dtype", list, mask or None, default="from_dtype"
+        Which columns are categories: those with a categorical, text or boolean dtype; those named,
+        or numbered; or none.
+    warm_start : bool, default=False
+        Let `fit` go on from the fitted, merged model, with its maps and its rank.
+    random_state : int, RandomState or None, default=None
+        Seed. With an int, a fit gives the same bits on one machine every time.
+    device : str, default="cpu"
+        The torch device to train and to predict on.
+    verbose : int, default=0
+        1 shows a progress bar.
+
+    Attributes
+    ----------
+    classes_ : (K,)
+    cores_ : list of (d_n, K) arrays
+    extras_ : list of arrays
+        Those that belong to no column.
+    intercept_ : (L,)
+    maps_ : list of fitted FeatureMap
+    marginals_ : list of Marginal
+        What explanations need to know of the columns.
+    plan_ : Plan
+        What was chosen for this fit, and why: print it.
+    history_ : list of dict
+        The learning curves of each member.
+    n_iter_ : int
+        Epochs or sweeps of the longest member.
+    feature_importances_ : (N,)
+        Share of the variance in which each column has a part (total Sobol shares), as a sum of one.
+    n_features_in_ : int
+    feature_names_in_ : (N,), where the table has names
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (300, 2))
+    >>> y = np.where(X[:, 0] * X[:, 1] > 0, "same", "opposite")
+    >>> model = TNClassifier("tt", maps="polynomial", rank=3, max_iter=60, random_state=0)
+    >>> bool(model.fit(X, y).score(X, y) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        format="tt",
+        maps="auto",
+        rank=5,
+        order=2,
+        loss="log_loss",
+        class_weight=None,
+        l2="auto",
+        order_alpha=0.0,
+        order_beta=2.0,
+        smoothness="auto",
+        init="near_one",
+        solver="Adam",
+        max_iter="auto",
+        batch_size="auto",
+        learning_rate="auto",
+        schedule="one_cycle",
+        ema_decay=0.99,
+        early_stopping=True,
+        validation_fraction=0.1,
+        n_iter_no_change=None,
+        tol=1e-5,
+        categorical_features="from_dtype",
+        warm_start=False,
+        random_state=None,
+        device="cpu",
+        verbose=0,
+    ):
+        super().__init__(
+            format=format,
+            maps=maps,
+            rank=rank,
+            order=order,
+            loss=loss,
+            l2=l2,
+            order_alpha=order_alpha,
+            order_beta=order_beta,
+            smoothness=smoothness,
+            init=init,
+            solver=solver,
+            max_iter=max_iter,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            schedule=schedule,
+            ema_decay=ema_decay,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            tol=tol,
             categorical_features=categorical_features,
             warm_start=warm_start,
             random_state=random_state,

@@ -32,14 +32,18 @@ _RANGES: dict[str, tuple[float, float, bool, tuple]] = {
     "ema_decay": (0, 1 - 1e-6, False, ()),
     "validation_fraction": (1e-6, 0.5, False, ()),
     "n_iter_no_change": (1, np.inf, True, (None,)),
+    "tol": (0, np.inf, False, ()),
+    "quantile": (0, 1, False, (None,)),
 }
 ENGINES = ("fused", "torch")
 
 
 def check(estimator: Any) -> None:
     """Raise ValueError for the first parameter that is not what it may be."""
-    for name in _RANGES.keys() & estimator.get_params(deep=False).keys():
-        low, high, whole, others = _RANGES[name]
+    given = estimator.get_params(deep=False)
+    for name, (low, high, whole, others) in _RANGES.items():
+        if name not in given:
+            continue
         value = getattr(estimator, name)
         if any(value is o or (isinstance(value, str) and value == o) for o in others):
             continue
@@ -47,7 +51,7 @@ def check(estimator: Any) -> None:
         number = isinstance(value, kind) and not isinstance(value, bool)
         if not number or not low <= float(value) <= high:
             raise ValueError(f"{name} must be {_wording(low, high, whole, others)}, got {value!r}.")
-    for name in {"early_stopping", "warm_start"}:
+    for name in ("early_stopping", "warm_start"):
         if not isinstance(getattr(estimator, name), (bool, np.bool_)):
             raise ValueError(f"{name} must be True or False, got {getattr(estimator, name)!r}.")
     n_jobs = getattr(estimator, "n_jobs", None)

@@ -17,7 +17,7 @@ from polyadic.data.columns import KINDS, Column, Columns
 from polyadic.data.marginals import Marginal
 from polyadic.estimators import validation
 from polyadic.estimators.targets import Classification
-from polyadic.estimators.tn import TNEstimator
+from polyadic.estimators.tn_base import TNEstimator
 from polyadic.io.plain import OWN_MAPS, from_text, unpack, unpack_labels
 from polyadic.maps import FeatureMap
 from polyadic.networks.cores import NetworkCores

@@ -59,6 +59,7 @@ class Parameters(Protocol):
     early_stopping: bool
     validation_fraction: float
     n_iter_no_change: int | None
+    tol: float
     rank: Any
     solver: str
     device: str
@@ -237,6 +238,7 @@ def _steps(
     return {
         "ema_decay": params.ema_decay,
         "n_iter_no_change": params.n_iter_no_change,
+        "tol": float(params.tol),
         "schedule": params.schedule,
         "batch_size": batch,
         "max_iter": epochs,
@@ -416,7 +418,8 @@ def _solver(
         return _torch_solver(params, task, name, notes)
     if name == "als":
         sweeps = _given_or("max_iter", params.max_iter, strategy.sweeps, "sweeps", notes)
-        return ALS(max_iter=sweeps, n_iter_no_change=params.n_iter_no_change or PATIENCE)
+        patience = params.n_iter_no_change or PATIENCE
+        return ALS(max_iter=sweeps, n_iter_no_change=patience, tol=float(params.tol))
     # Members run side by side; one alone shares its columns among the threads.
     threads = task.n_jobs if params.n_members == 1 else None
     adam = Adam(**_steps(params, task, CP_PEAK_RATE, notes), n_threads=threads)

@@ -1,0 +1,201 @@
+"""How CP estimators are fitted: members side by side, merged into one model."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from joblib import effective_n_jobs
+
+from polyadic.data.features import encode, plan
+from polyadic.data.rows import CodedRows
+from polyadic.estimators import validation
+from polyadic.estimators.base import TableEstimator
+from polyadic.maps import Hat
+from polyadic.networks.cp import CPCores
+from polyadic.solvers.adam import AdamState
+from polyadic.solvers.als import ALS, AdamThenAls, AlsThenAdam
+from polyadic.solvers.blocks import working_room
+from polyadic.training.members import Training, build_problem
+from polyadic.training.merge import Member
+from polyadic.training.plan import Plan, plan_pass, resolve_cp, resume_cp, separate_mask
+
+
+@dataclass
+class _Passes:
+    """What `partial_fit` keeps from call to call."""
+
+    weight_unit: float  # the mean weight of the first rows
+    count: int = 0
+    n_seen: float = 0.0
+    state: AdamState | None = None
+    free: np.ndarray | None = None
+
+
+class CPEstimator(TableEstimator):
+    """What CPRegressor and CPClassifier share."""
+
+    tensor_: CPCores
+    _passes: _Passes | None
+
+    @staticmethod
+    def _solvers() -> list[str]:
+        return ["auto", "adam", "als", "als+adam", "adam+als"]
+
+    def __init__(
+        self,
+        maps="auto",
+        rank="auto",
+        loss="squared_error",
+        l2="auto",
+        order_alpha=0.0,
+        order_beta=2.0,
+        smoothness="auto",
+        init="near_one",
+        separate_outputs=False,
+        solver="auto",
+        engine="fused",
+        device="cpu",
+        n_members="auto",
+        max_iter="auto",
+        batch_size="auto",
+        learning_rate="auto",
+        schedule="one_cycle",
+        ema_decay=0.99,
+        early_stopping=True,
+        validation_fraction=0.1,
+        n_iter_no_change=None,
+        tol=1e-5,
+        categorical_features="from_dtype",
+        warm_start=False,
+        random_state=None,
+        n_jobs=-1,
+        verbose=0,
+    ):
+        self.maps = maps
+        self.rank = rank
+        self.loss = loss
+        self.l2 = l2
+        self.order_alpha = order_alpha
+        self.order_beta = order_beta
+        self.smoothness = smoothness
+        self.init = init
+        self.separate_outputs = separate_outputs
+        self.solver = solver
+        self.engine = engine
+        self.device = device
+        self.n_members = n_members
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.ema_decay = ema_decay
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.categorical_features = categorical_features
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def _plan(self, rows: CodedRows, has_held_out: bool) -> Plan:
+        self._passes = None
+        if self._resumes:
+            task = self._task(rows, has_held_out, self.maps_)
+            strength = getattr(self, "interaction_", None)
+            return resume_cp(self, task, self._unscaled(), strength)
+        plan = resolve_cp(self, self._task(rows, has_held_out, self._fit_maps(rows)))
+        self._check_memory(plan, len(rows))
+        return plan
+
+    def _check_memory(self, plan: Plan, n_rows: int) -> None:
+        """Refuse, before anything is allocated, what would not fit into memory."""
+        width = plan.ranks[1] * (len(plan.intercept) if plan.separate_outputs else 1)
+        sweeps = isinstance(plan.solver, ALS | AlsThenAdam | AdamThenAls)
+        validation.check_memory(
+            plan.maps,
+            width,
+            self.order_alpha,
+            n_rows,
+            plan.n_members,
+            plan.n_jobs,
+            working_room(plan.maps, width, n_rows) if sweeps else 0,
+        )
+
+    def _evaluate(self, columns: list[np.ndarray]) -> np.ndarray:
+        knots = [m.knots_ for m in self.maps_ if type(m) is Hat]
+        if len(knots) == len(self.maps_):
+            layout, _ = plan(self.maps_, [2] * len(knots))
+            return self.tensor_.contract_hats(layout, knots, columns)
+        return self.tensor_.contract(encode(self.maps_, columns))
+
+    def _threads(self) -> int:
+        return effective_n_jobs(self.n_jobs)
+
+    def partial_fit(self, X, y, sample_weight=None) -> Self:
+        """Take one pass over these rows, with a constant rate, and remember the moments.
+
+        The first call fits columns, maps and the scale of the target on its rows and starts one
+        model; members, early stopping and the schedule have no part in it. A call after `fit`
+        goes on from the fitted model. Passes are Adam's, whatever the solver of `fit`.
+        """
+        return self._partial_fit(X, y, sample_weight)
+
+    def _partial_fit(self, X, y, sample_weight, classes=None) -> Self:
+        with self._all_or_nothing() as model:
+            if self.engine != "fused":
+                raise ValueError("partial_fit runs on engine='fused' only.")
+            rows = model._read_rows(X, y, sample_weight, not hasattr(self, "tensor_"), classes)
+            model._take_pass(rows)
+        return self
+
+    def _take_pass(self, rows: CodedRows) -> None:
+        """Take one pass over the rows, from the start or from the fitted model."""
+        first = not hasattr(self, "tensor_")
+        if first:
+            self.maps_ = self._fit_maps(rows)
+        plan = plan_pass(self, self._task(rows, False, self.maps_))
+        passes = copy.deepcopy(getattr(self, "_passes", None)) or _Passes(rows.weight.mean())
+        if first:
+            self._check_memory(plan, len(rows))
+        else:
+            cores = self._unscaled()
+            plan = replace(plan, intercept=cores.intercept)
+        strength = plan.ladder.strengths[0]
+        problem = build_problem(plan, self.maps_, rows, None, strength, passes.n_seen)
+        problem = replace(problem, weight_unit=passes.weight_unit)
+        if first:
+            rngs = [np.random.default_rng((plan.seed, n)) for n in range(len(self.maps_) + 1)]
+            start = plan.init.start(problem, plan.ranks[0], rngs)
+            cores, passes.free = start.cores, start.free
+        if passes.state is None:
+            passes.state = AdamState.start(cores)
+        free = passes.free
+        if free is None and self.separate_outputs:
+            free = separate_mask(cores)
+        rng = np.random.default_rng((plan.seed, passes.count))
+        solution = plan.solver.solve(problem, cores, free, rng, state=passes.state)
+        if not solution.converged:
+            passes.state = None  # the next call starts from the model, not from what diverged
+        passes.count += 1
+        passes.n_seen += rows.effective_rows()
+        self._passes = passes
+        self._remember(plan, Training([Member(self.maps_, solution)]))
+        self._add_marginals(rows, first)
+
+    def _add_marginals(self, rows: CodedRows, first: bool) -> None:
+        """Mix what is known of the columns with what these rows say."""
+        if first:
+            self.marginals_ = self._measure_marginals(rows)
+        elif hasattr(self, "marginals_"):  # a model from an older file does not know its rows
+            pairs = zip(self.marginals_, self._measure_marginals(rows))
+            self.marginals_ = [known.mix(new) for known, new in pairs]
+
+    @property
+    def weights_(self) -> np.ndarray:
+        """The output matrix C, (R, L), in units of the target."""
+        return self.tensor_.weights
