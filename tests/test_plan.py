@@ -1,0 +1,137 @@
+"""The plan of a fit: what was chosen, and why; and the parameters that it is made from."""
+
+import dataclasses
+import inspect
+import pickle
+
+import numpy as np
+import parts
+import pytest
+
+from polyadic import CPClassifier, CPRegressor, TNClassifier, TNRegressor, losses, maps
+from polyadic.training.strategies import FactorPenalties, TensorPrior
+
+ESTIMATORS = [CPRegressor, CPClassifier, TNRegressor, TNClassifier]
+
+
+def toy(n=80):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (n, 3))
+    return X, X[:, 0] * X[:, 1] + X[:, 2]
+
+
+# ---- the plan -----------------------------------------------------------------------------------
+
+
+def test_a_fitted_model_says_what_was_chosen_and_why():
+    X, y = toy()
+    plan = CPRegressor(rank=3, max_iter=2, n_members=2, random_state=0).fit(X, y).plan_
+    told = {choice.name: choice for choice in plan.choices}
+    assert told["rank"] == ("rank", "3", "as given")
+    assert told["max_iter"].why == "as given"
+    assert told["learning_rate"].why != "as given"
+    text = str(plan)
+    for name in ("solver", "strategy", "rank", "n_members", "n_folds", "strengths", "seconds"):
+        assert name in text
+    tried = [strength for strength, _ in plan.trials]
+    assert tuple(tried) == FactorPenalties.strengths
+    best = min(plan.trials, key=lambda trial: trial[1])
+    assert f"{best[0]:.3g}" in text
+    assert set(plan.seconds) == {"pilots", "members"}
+
+
+def test_a_plan_cannot_be_changed():
+    plan = parts.plan_of(CPRegressor(), *toy())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.n_members = 3
+
+
+@pytest.mark.parametrize("kind", [CPRegressor, CPClassifier])
+def test_the_same_table_and_parameters_give_the_same_plan(kind):
+    X, y = toy()
+    target = y if kind is CPRegressor else np.where(y > 0, "a", "b")
+    one, other = (parts.plan_of(kind(random_state=0), X, target) for _ in range(2))
+    assert one.choices == other.choices
+    assert repr(one) == repr(other)
+
+
+def test_two_classes_have_the_tensor_prior_and_numbers_factor_penalties():
+    X, y = toy()
+    assert isinstance(parts.plan_of(CPRegressor(), X, y).strategy, FactorPenalties)
+    assert isinstance(parts.plan_of(CPClassifier(), X, y > 0).strategy, TensorPrior)
+
+
+def test_a_plan_survives_pickling_with_its_model():
+    X, y = toy()
+    model = CPRegressor(rank=2, max_iter=1, n_members=1, random_state=0).fit(X, y)
+    assert str(pickle.loads(pickle.dumps(model)).plan_) == str(model.plan_)
+
+
+# ---- parameters ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS, ids=lambda kind: kind.__name__)
+def test_every_parameter_is_documented_in_the_class_itself(kind):
+    text = inspect.getdoc(kind)
+    for name, parameter in inspect.signature(kind).parameters.items():
+        lines = [line for line in text.splitlines() if line.startswith(f"{name} : ")]
+        assert len(lines) == 1, name
+        default = f'"{parameter.default}"' if isinstance(parameter.default, str) else None
+        if default is not None:
+            assert f"default={default}" in lines[0], lines[0]
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS, ids=lambda kind: kind.__name__)
+def test_a_constructor_only_keeps_what_it_is_given(kind):
+    marks = {name: object() for name in inspect.signature(kind).parameters}
+    assert vars(kind(**marks)) == marks
+
+
+def test_the_first_of_several_wrong_parameters_is_always_the_same():
+    X, y = toy()
+    wrong = CPRegressor(rank=0, l2=-1, tol=-1, max_iter=-1, n_members=0)
+    messages = set()
+    for _ in range(3):
+        with pytest.raises(ValueError, match="rank must be") as error:
+            wrong.fit(X, y)
+        messages.add(str(error.value))
+    assert len(messages) == 1
+
+
+def test_tol_says_what_counts_as_progress():
+    X, y = toy(200)
+    params = {"solver": "adam", "n_members": 1, "rank": 3, "random_state": 0, "max_iter": 60}
+    patient = CPRegressor(n_iter_no_change=3, tol=0.0, **params).fit(X, y)
+    hasty = CPRegressor(n_iter_no_change=3, tol=0.9, **params).fit(X, y)
+    assert hasty.n_iter_ < patient.n_iter_
+
+
+def test_quantile_is_a_loss_with_a_level():
+    X, y = toy()
+    params = {"rank": 2, "max_iter": 3, "n_members": 1, "random_state": 0}
+    named = CPRegressor(loss="quantile", quantile=0.9, **params).fit(X, y)
+    given = CPRegressor(loss=losses.Quantile(0.9), **params).fit(X, y)
+    np.testing.assert_array_equal(named.predict(X), given.predict(X))
+    with pytest.raises(ValueError, match="needs the level of the quantile"):
+        CPRegressor(loss="quantile").fit(X, y)
+    with pytest.raises(ValueError, match="quantile must be a number from 0 to 1"):
+        CPRegressor(loss="quantile", quantile=90).fit(X, y)
+
+
+def test_rows_to_be_judged_on_have_weights():
+    X, y = toy(120)
+    V, v = toy(60)
+    wrong = np.where(np.arange(60) % 2, v, 5.0)  # every other row is misleading
+    params = {"solver": "adam", "n_members": 1, "rank": 3, "random_state": 0, "max_iter": 8}
+    model = CPRegressor(**params).fit(X, y, None, V, wrong, np.arange(60) % 2)
+    right = CPRegressor(**params).fit(X, y, None, V[1::2], v[1::2])
+    np.testing.assert_allclose(
+        model.history_[0]["validation_loss"], right.history_[0]["validation_loss"], rtol=1e-6
+    )
+    with pytest.raises(ValueError, match="sample_weight_val was given without X_val"):
+        CPRegressor().fit(X, y, sample_weight_val=np.ones(60))
+
+
+def test_maps_of_a_plan_are_fitted():
+    plan = parts.plan_of(CPRegressor(maps=maps.Hat(5)), *toy())
+    assert [m.dim for m in plan.maps] == [6] * 3
