@@ -9,7 +9,8 @@ import parts
 
 from polyadic import inits, losses, maps
 from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegressor
-from polyadic.io import load, save
+from polyadic.estimators.loading import load
+from polyadic.estimators.saving import save
 from polyadic.networks import FORMATS
 
 TINY = {"rank": 4, "n_members": 1, "max_epochs": 2, "random_state": 0}

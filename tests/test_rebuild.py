@@ -13,7 +13,7 @@ import safetensors
 import safetensors.numpy
 
 from polyadic import CPClassifier, CPRegressor, ModelFileError, TNRegressor, load, maps
-from polyadic.io import files as store
+from polyadic.io.files import digest
 from polyadic.networks import FORMATS
 
 TINY = {"rank": 4, "n_members": 1, "max_epochs": 2, "random_state": 0}
@@ -51,7 +51,7 @@ def forge(model, path, change):
         header = json.loads(file.metadata()["polyadic"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     change(header, tensors)
-    header["tensors_sha256"] = store._digest(tensors)
+    header["tensors_sha256"] = digest(tensors)
     header.pop("sha256", None)
     text = json.dumps(header, separators=(",", ":"))
     header["sha256"] = hashlib.sha256(text.encode()).hexdigest()

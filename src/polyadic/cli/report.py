@@ -12,7 +12,7 @@ import pyarrow.parquet
 import typer
 from rich.console import Console
 
-from polyadic.io import load
+from polyadic.estimators.loading import load
 from polyadic.page import report as write_page
 
 

@@ -19,7 +19,7 @@ from polyadic import maps
 from polyadic.data import marginals
 from polyadic.data.columns import Columns
 from polyadic.data.rows import distinct_rows
-from polyadic.estimators import validation
+from polyadic.estimators import saving, validation
 from polyadic.kernels.losses import SQUARED
 from polyadic.maps.base import FeatureMap
 from polyadic.maps.choice import choose_maps, map_kinds
@@ -276,9 +276,7 @@ class TableEstimator(BaseEstimator):
 
     def save(self, path) -> None:
         """Write the model to one file, to be read by `polyadic.load`."""
-        from polyadic import io
-
-        io.save(self, path)
+        saving.save(self, path)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from polyadic.explain.listing import Listing
-from polyadic.explain.reading import Reading, read
+from polyadic.explain.models import read
+from polyadic.explain.reading import Reading
 
 _MOST_TERMS = 2_000_000
 _ROUNDING = 1e-24  # of the squared mean: the square of double precision, with room

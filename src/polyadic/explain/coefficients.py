@@ -22,8 +22,9 @@ from sklearn.utils.validation import check_is_fitted
 from polyadic.explain.cp import outer
 from polyadic.explain.elements import Elements, elements_of
 from polyadic.explain.listing import Listing
+from polyadic.explain.models import find_columns, read
 from polyadic.explain.networks import contract_grid, weighed
-from polyadic.explain.reading import Term, find_columns, read
+from polyadic.explain.reading import Term
 from polyadic.networks.cp import CanonicalPolyadic, CPCores
 
 _MOST_PRODUCTS = 2_000_000

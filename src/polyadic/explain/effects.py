@@ -13,7 +13,7 @@ from polyadic.data.columns import Column
 from polyadic.data.marginals import LEVELS, Marginal, design
 from polyadic.explain.anova import main_shares
 from polyadic.explain.listing import Listing, is_missing
-from polyadic.explain.reading import code, find_columns, output_names, read
+from polyadic.explain.models import code, find_columns, output_names, read
 
 SCALES = ("raw", "response")
 _GRID = 64  # points of a numeric column's effect

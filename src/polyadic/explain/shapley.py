@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from polyadic.explain.listing import Listing
-from polyadic.explain.reading import Reading, code, output_names, read
+from polyadic.explain.models import code, output_names, read
+from polyadic.explain.reading import Reading
 
 _MOST_NUMBERS = 250_000_000  # of a result
 

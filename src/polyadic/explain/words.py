@@ -11,7 +11,7 @@ import numpy as np
 from polyadic.explain.anova import Interactions, interactions
 from polyadic.explain.effects import Effects, code_points, effects, respond
 from polyadic.explain.listing import amount, is_missing
-from polyadic.explain.reading import code
+from polyadic.explain.models import code
 from polyadic.explain.shapley import explain_coded
 from polyadic.objective import losses
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-import polyadic
 from polyadic import explain
 from polyadic.data import marginals
 from polyadic.data.columns import Column
@@ -16,6 +15,7 @@ from polyadic.estimators.targets import Classification
 from polyadic.objective import losses
 from polyadic.page import quality
 from polyadic.page.payload import encode_array, encode_short, map_name, model_payload
+from polyadic.version import __version__
 
 MOST_CATEGORIES = 2000  # of a column, beyond which the page offers the most frequent ones only:
 KEPT_CATEGORIES = 1000
@@ -49,7 +49,7 @@ def gather(model: Any, X: Any, y: Any, title: str | None, target: str | None) ->
     return {
         "title": title or (f"A model of {target}" if target else "A model"),
         "target": target or "target",
-        "version": polyadic.__version__,
+        "version": __version__,
         "summary": _summary(model),
         "facts": _facts(model, known, n_rows),
         "outputs": _outputs(model),
