@@ -155,6 +155,7 @@ MODELS = {
     "maps by column": lambda: build_numbers(maps={0: maps.BSpline(5), 2: "chebyshev"}),
     "mask of columns": lambda: build_numbers(categorical_features=np.array([False, True, False])),
     "order penalty": lambda: build_numbers(order_alpha=0.1, order_beta=1.5),
+    "prior of the tensor": lambda: build_labels(["no", "yes"], max_epochs="auto"),
     "passes": build_passes,
     "torch engine": build_on_torch,
     "torch engine, additive part": lambda: build_on_torch(n_columns=6, init="linear"),

@@ -41,7 +41,9 @@ class TableEstimator(BaseEstimator):
     columns_: Columns
     maps_: list[FeatureMap]
     tensor_: Any
+    loss_: losses.Loss
     marginals_: list[marginals.Marginal]
+    history_: list[dict[str, list[float]]]
     _center: np.ndarray  # of the target, (L,)
     _scale: np.ndarray
 
@@ -71,6 +73,18 @@ class TableEstimator(BaseEstimator):
         raise NotImplementedError
 
     def _n_outputs(self, target: np.ndarray) -> int:
+        raise NotImplementedError
+
+    def response(self, raw: np.ndarray) -> np.ndarray:
+        """Return what raw predictions (n, L) mean: numbers, or probabilities, (n, L)."""
+        raise NotImplementedError
+
+    def predict(self, X) -> np.ndarray:
+        """Return the predicted numbers or classes."""
+        raise NotImplementedError
+
+    def code_target(self, y, n_rows: int) -> np.ndarray:
+        """Check targets and return them as numbers, (n, L), or class numbers, (n, 1)."""
         raise NotImplementedError
 
     def _read_target(self, y, n_rows: int, fresh: bool, classes=None) -> np.ndarray:
@@ -242,6 +256,7 @@ class TableEstimator(BaseEstimator):
                 warnings.warn(member.solution.message, ConvergenceWarning, stacklevel=4)
         self.maps_, cores = self._merge(members)
         self.tensor_ = cores.rescale(self._center, self._scale)
+        self.loss_ = self._loss()
         self.history_ = [member.solution.history for member in members]
         self.n_iter_ = max(member.solution.n_iter for member in members)
 

@@ -100,6 +100,8 @@ def _rebuild(header: dict[str, Any], arrays: parts.Arrays, find_map: parts.FindM
         model.marginals_ = parts.rebuild_marginals(header["marginals"], columns, cores, arrays)
     if "labels" in header:
         model.classes_ = unpack_labels(header["labels"], parts.take(arrays, "classes"))
+    if header["format"] < 3:  # older files do not tell the loss of the fit from the parameter
+        model.loss_ = model._loss()
     if hasattr(model, "partial_fit"):
         model._passes = None  # what it remembers is not saved
     _check_whole(model)
@@ -131,4 +133,9 @@ def _check_whole(model: Any) -> None:
             raise ValueError(f"{len(classes)} classes do not go with {n_outputs} outputs.")
     elif type(model._flat_target) is not bool or (model._flat_target and n_outputs > 1):
         raise ValueError(f"flat_target cannot be {model._flat_target!r} with {n_outputs} outputs.")
-    model._loss()  # raises where the loss is not one of the model's
+    model._loss()  # raises where the parameter is not one of the model's losses
+    if not hasattr(model, "loss_") or model._resolve_loss(model.loss_) != model.loss_:
+        raise ValueError(f"the loss of the fit cannot be {getattr(model, 'loss_', None)!r:.100}.")
+    interaction = getattr(model, "interaction_", 1.0)
+    if type(interaction) is not float or not 0.0 < interaction < np.inf:
+        raise ValueError(f"interaction must be a positive number, got {interaction!r:.40}.")

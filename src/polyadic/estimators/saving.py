@@ -1,7 +1,7 @@
 """Write a fitted estimator to one file (`polyadic.estimators.loading` reads it).
 
-The header holds the class, the constructor parameters, what is known of columns and maps, and the
-names of arrays. The arrays:
+The header holds the class, the constructor parameters, the loss (from format 3 on), what is known
+of columns and maps, and the names of arrays. The arrays:
 
     factors.n  (d_n, K)     intercept  (L,)
     weights  (R, L)         of a CP model, and additive.n  (d_n, L), if any
@@ -28,14 +28,20 @@ from polyadic.estimators import validation
 from polyadic.io import parts
 from polyadic.io.files import write_file
 from polyadic.io.plain import pack, pack_labels
+from polyadic.training.model import FittedModel, classes_of, known_marginals
 
 # What a fitted model keeps besides columns, maps, cores, history and classes, by its name in a
 # file: plain values in the header, for the models that have them, and arrays (L,).
-PLAIN = {"n_iter": "n_iter_", "flat_target": "_flat_target"}
+PLAIN = {
+    "n_iter": "n_iter_",
+    "flat_target": "_flat_target",
+    "loss": "loss_",
+    "interaction": "interaction_",
+}
 ARRAYS = {"center": "_center", "scale": "_scale"}
 
 
-def save(model: Any, path: str | os.PathLike) -> None:
+def save(model: FittedModel, path: str | os.PathLike) -> None:
     """Write a fitted model to one file, whole or not at all.
 
     A generator passed as `random_state` and the moments that `partial_fit` remembers are left
@@ -57,7 +63,7 @@ def save(model: Any, path: str | os.PathLike) -> None:
     write_file(path, *describe(model))
 
 
-def describe(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def describe(model: FittedModel) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the header and the arrays of a fitted model."""
     tensor, arrays = parts.pack_cores(model.tensor_)
     arrays |= {name: getattr(model, attribute) for name, attribute in ARRAYS.items()}
@@ -65,7 +71,7 @@ def describe(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     columns, texts = parts.pack_columns(model.columns_)
     maps, learnt = parts.pack_maps(model.maps_)
     history, curves = parts.pack_history(model.history_)
-    marginals, moments = parts.pack_marginals(getattr(model, "marginals_", []))
+    marginals, moments = parts.pack_marginals(known_marginals(model) or [])
     params = model.get_params(deep=False)
     if not isinstance(params["random_state"], Integral):
         params["random_state"] = None
@@ -79,6 +85,7 @@ def describe(model: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         "marginals": marginals,
     }
     header |= {k: pack(getattr(model, a)) for k, a in PLAIN.items() if hasattr(model, a)}
-    if hasattr(model, "classes_"):
-        header["labels"], arrays["classes"] = pack_labels(model.classes_)
+    classes = classes_of(model)
+    if classes is not None:
+        header["labels"], arrays["classes"] = pack_labels(classes)
     return header, arrays | texts | learnt | curves | moments

@@ -14,22 +14,25 @@ from polyadic.explain.cp import CPReading
 from polyadic.explain.networks import NetworkReading
 from polyadic.explain.reading import Reading
 from polyadic.networks.cp import CPCores
+from polyadic.training.model import FittedModel, known_marginals
 
 
-def read(model: Any, background: Any = None) -> Reading:
+def read(model: FittedModel, background: Any = None) -> Reading:
     """Return the reading of a fitted model over its training marginals, or those of a table."""
     check_is_fitted(model, "tensor_")
-    marginals = marginals_of(model, background)
+    marginals = marginals_over(model, background)
     if not all(np.all(np.isfinite(a)) for m in marginals for a in (m.mean, m.second.data)):
         raise ValueError(
             "The local features of a column are beyond the range of numbers, so nothing can be "
             "averaged over it. Fit again with maps='hat', or with Polynomial(normalize=True)."
         )
-    kind = CPReading if isinstance(model.tensor_, CPCores) else NetworkReading
-    return kind(model, marginals)
+    cores = model.tensor_
+    if isinstance(cores, CPCores):
+        return CPReading(model, cores, marginals)
+    return NetworkReading(model, cores, marginals)
 
 
-def code(model: Any, X: Any) -> list[np.ndarray]:
+def code(model: FittedModel, X: Any) -> list[np.ndarray]:
     """Read a table as the model does; refuse one without rows."""
     check_is_fitted(model, "tensor_")
     coded = model.columns_.code(X, estimator_name=type(model).__name__)
@@ -38,15 +41,7 @@ def code(model: Any, X: Any) -> list[np.ndarray]:
     return coded
 
 
-def output_names(model: Any) -> list[str]:
-    """Return a name for each output: "" for a single number, or what a score speaks for."""
-    n_outputs = model.tensor_.n_outputs
-    if hasattr(model, "classes_"):
-        return [str(c) for c in model.classes_[-n_outputs:].tolist()]
-    return [""] if n_outputs == 1 else [f"y{i}" for i in range(n_outputs)]
-
-
-def find_columns(model: Any, names: Sequence[Any]) -> list[int]:
+def find_columns(model: FittedModel, names: Sequence[Any]) -> list[int]:
     """Return the numbers of columns that are given by name, or by number."""
     known = model.columns_.names
     out = []
@@ -65,14 +60,15 @@ def find_columns(model: Any, names: Sequence[Any]) -> list[int]:
     return out
 
 
-def marginals_of(model: Any, background: Any = None) -> list[Marginal]:
+def marginals_over(model: FittedModel, background: Any = None) -> list[Marginal]:
     """Return the marginals of the training table, or those of another one."""
     if background is not None:
         coded = code(model, background)
         return measuring.learn(model.columns_.columns, model.maps_, coded)
-    if not hasattr(model, "marginals_"):
+    known = known_marginals(model)
+    if known is None:
         raise ValueError(
             "This model does not know the marginals of its columns: it was saved by an earlier "
             "version. Pass a table to average over, such as background=X_train."
         )
-    return model.marginals_
+    return known

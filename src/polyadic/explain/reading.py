@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -18,6 +17,7 @@ from scipy import sparse
 from polyadic.data.columns import Column
 from polyadic.data.marginals import Marginal
 from polyadic.maps.base import FeatureMap
+from polyadic.training.model import FittedModel
 
 Term = tuple[int, ...]  # numbers of columns, ascending
 
@@ -28,7 +28,7 @@ class Reading(ABC):
     Shapes: N columns, L outputs; a design is (k, 1 + d_n), see `polyadic.data.marginals.design`.
     """
 
-    def __init__(self, model: Any, marginals: list[Marginal]):
+    def __init__(self, model: FittedModel, marginals: list[Marginal]):
         self.columns: list[Column] = model.columns_.columns
         self.maps: list[FeatureMap] = model.maps_
         self.marginals = marginals
@@ -74,13 +74,19 @@ class Reading(ABC):
 
     @abstractmethod
     def shapley(
-        self, rows: Sequence[np.ndarray], background: Sequence[np.ndarray] | None, n_jobs: int
+        self,
+        rows: Sequence[np.ndarray],
+        background: Sequence[np.ndarray] | None,
+        n_jobs: int | None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return Shapley values (n, N, L) of coded rows, and the base value (L,)."""
 
     @abstractmethod
     def shapley_pairs(
-        self, rows: Sequence[np.ndarray], background: Sequence[np.ndarray] | None, n_jobs: int
+        self,
+        rows: Sequence[np.ndarray],
+        background: Sequence[np.ndarray] | None,
+        n_jobs: int | None,
     ) -> np.ndarray:
         """Return the Shapley interaction index of pairs, (n, N, N, L), above the diagonal."""
 

@@ -21,7 +21,7 @@ from polyadic.io.atomic import write_whole
 from polyadic.io.plain import NUMBERS, dumps
 from polyadic.version import __version__
 
-FORMAT = 2  # raised when files change in a way that older code cannot read
+FORMAT = 3  # raised when files change in a way that older code cannot read
 _KEY = "polyadic"  # the only entry: safetensors writes several in no fixed order
 
 

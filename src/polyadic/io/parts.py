@@ -21,12 +21,11 @@ from polyadic.data.marginals import Marginal
 from polyadic.io.files import ModelFileError
 from polyadic.io.plain import OWN_MAPS, from_text, pack, to_text, unpack
 from polyadic.maps import FeatureMap
-from polyadic.networks.cores import NetworkCores
+from polyadic.networks.cores import Cores, NetworkCores
 from polyadic.networks.cp import CPCores
 
 FindMap = Callable[[str], type[FeatureMap]]
 Arrays = dict[str, np.ndarray]
-Cores = CPCores | NetworkCores
 Curves = list[dict[str, list[float]]]
 
 _LARGEST = 2**31 - 1  # a rank or an order beyond it is made up
