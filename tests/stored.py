@@ -9,7 +9,8 @@ import parts
 
 from polyadic import inits, losses, maps
 from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegressor
-from polyadic.io import load, save
+from polyadic.estimators.loading import load
+from polyadic.estimators.saving import save
 from polyadic.networks import FORMATS
 
 TINY = {"rank": 4, "n_members": 1, "max_iter": 2, "random_state": 0}
@@ -154,6 +155,7 @@ MODELS = {
     "maps by column": lambda: build_numbers(maps={0: maps.BSpline(5), 2: "chebyshev"}),
     "mask of columns": lambda: build_numbers(categorical_features=np.array([False, True, False])),
     "order penalty": lambda: build_numbers(order_alpha=0.1, order_beta=1.5),
+    "prior of the tensor": lambda: build_labels(["no", "yes"], max_iter="auto"),
     "passes": build_passes,
     "torch engine": build_on_torch,
     "torch engine, additive part": lambda: build_on_torch(n_columns=6, init="linear"),

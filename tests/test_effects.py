@@ -45,7 +45,7 @@ def test_partial_dependence_is_the_mean_over_the_whole_grid(case, chosen):
     f, rows, shares = whole_grid(model, X)
     grid = [grid_of(model, X, rows, n) for n in chosen]
     # `background` of partial dependence is the joint one: compare over the training marginals.
-    model.marginals_ = explain.reading._marginals(model, X)
+    model.marginals_ = explain.models.marginals_over(model, X)
     found = explain.partial_dependence(model, list(chosen), grid)
     shape = [f.shape[n] if n in chosen else 1 for n in range(3)]
     expected = average(f, shares, chosen).reshape(*shape, -1)
@@ -157,7 +157,7 @@ def test_dependent_columns_make_a_difference():
 @cases
 def test_effects_need_no_table(case):
     model, X = case()
-    model.marginals_ = explain.reading._marginals(model, X)
+    model.marginals_ = explain.models.marginals_over(model, X)
     remembered, given = explain.effects(model), explain.effects(model, background=X)
     for a, b in zip(remembered.values, given.values):
         np.testing.assert_array_equal(a, b)

@@ -14,7 +14,7 @@ from explained import average, pure_terms, variance
 from polyadic import CPRegressor, TNClassifier, TNRegressor, explain, maps, networks
 from polyadic.data.marginals import design
 from polyadic.explain import networks as closed_forms
-from polyadic.explain.reading import code, read
+from polyadic.explain.models import code, read
 from polyadic.networks.cp import CPCores
 
 torch = needs.package("torch")

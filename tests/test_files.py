@@ -16,7 +16,9 @@ from stored import (
 )
 
 from polyadic.estimators import CPRegressor
-from polyadic.io import ModelFileError, load, save
+from polyadic.estimators.loading import load
+from polyadic.estimators.saving import save
+from polyadic.io.files import ModelFileError
 
 # Two epochs may well end far off, which is no matter here.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

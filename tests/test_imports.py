@@ -1,55 +1,80 @@
-"""Which part may know which: imports point one way."""
+"""Which module may import which: rooms in one order, no cycles, and a picture that is true."""
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import rooms
 
 import polyadic
 
 SOURCE = Path(polyadic.__file__).parent
 
-# A part may import those in earlier lines, and of its own line only itself.
-LAYERS = [
-    ["kernels"],
-    ["maps"],
-    ["data"],
-    ["networks"],
-    ["objective"],
-    ["solvers"],
-    ["training"],
-    ["losses", "inits", "nn"],
-    ["estimators"],
-    ["io", "explain", "datasets"],
-    ["plots", "page"],
-    ["cli"],
-]
-LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
-FILES = sorted(SOURCE.rglob("*.py"))
+
+@pytest.fixture(scope="module")
+def graph():
+    return rooms.read_graph(SOURCE)
 
 
-def part_of(path):
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+def test_every_module_is_in_a_room(graph):
+    unknown = {rooms.room_of(module) for module in graph} - set(rooms.ROOMS)
+    assert not unknown, "put these into ROOMS of tests/rooms.py, where they belong"
 
 
-def imported_parts(tree, including_deferred):
-    """Yield the parts of polyadic that a module imports, TYPE_CHECKING blocks left out."""
-    for node in ast.walk(tree) if including_deferred else tree.body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "polyadic":
-            pieces = node.module.split(".")
-            yield from [pieces[1]] if len(pieces) > 1 else [alias.name for alias in node.names]
+def test_rooms_import_earlier_rooms_only(graph):
+    assert rooms.upward_edges(graph) == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_imports_point_one_way(path):
-    part = part_of(path)
-    if part == "__init__":
-        return
-    assert part in LEVEL, f"put {part} into LAYERS, where it belongs"
-    for other in imported_parts(ast.parse(path.read_text()), including_deferred=False):
-        assert other == part or LEVEL[other] < LEVEL[part], f"{part} must not import {other}"
+def test_modules_do_not_import_each_other_in_a_circle(graph):
+    assert rooms.find_cycle(graph) == []
+
+
+def test_the_picture_in_the_documentation_is_that_of_the_source(graph):
+    _, shown, _ = rooms.split_document()
+    assert shown == rooms.picture(graph, SOURCE), "run: python tests/rooms.py write"
+
+
+def make_package(folder, files):
+    """Write a package `polyadic` of these files and return its folder."""
+    for name, text in files.items():
+        path = folder / "polyadic" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder / "polyadic"
+
+
+WAYS = {
+    "a name": "from polyadic.b.two import f",
+    "a module": "from polyadic.b import two",
+    "a plain import": "import polyadic.b.two",
+    "a relative import": "from ..b import two",
+    "a deferred import": "def f():\n    from polyadic.b.two import f\n",
+    "an import for types": "if TYPE_CHECKING:\n    from polyadic.b.two import f\n",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_import_is_read(way, tmp_path):
+    files = {"__init__.py": "", "a/__init__.py": "", "b/__init__.py": "", "b/two.py": ""}
+    source = make_package(tmp_path, {**files, "a/one.py": WAYS[way]})
+    graph = rooms.read_graph(source)
+    assert graph["polyadic.a.one"] == {"polyadic.b.two"}
+    assert rooms.upward_edges(graph, ("b", "a", "polyadic")) == []
+    assert rooms.upward_edges(graph, ("a", "b", "polyadic")) == [
+        "polyadic.a.one imports polyadic.b.two"
+    ]
+
+
+def test_a_circle_within_a_room_is_found(tmp_path):
+    files = {
+        "__init__.py": "",
+        "a/__init__.py": "",
+        "a/one.py": "from polyadic.a.two import g",
+        "a/two.py": "def g():\n    from polyadic.a import one\n",
+    }
+    cycle = rooms.find_cycle(rooms.read_graph(make_package(tmp_path, files)))
+    assert set(cycle) == {"polyadic.a.one", "polyadic.a.two"}
 
 
 def run(code):

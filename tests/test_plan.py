@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import parts
 import pytest
+from sklearn.feature_selection import SelectFromModel
 
 from polyadic import CPClassifier, CPRegressor, TNClassifier, TNRegressor, losses, maps
 from polyadic.training.strategies import FactorPenalties, TensorPrior
@@ -130,6 +131,26 @@ def test_rows_to_be_judged_on_have_weights():
     )
     with pytest.raises(ValueError, match="sample_weight_val was given without X_val"):
         CPRegressor().fit(X, y, sample_weight_val=np.ones(60))
+
+
+@pytest.mark.parametrize("kind", [CPRegressor, TNRegressor])
+def test_importances_are_shares_of_the_variance_that_find_the_columns_that_matter(kind):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (200, 4))
+    own = {"rank": 3, "max_iter": 30, "random_state": 0}
+    model = kind(maps="polynomial", learning_rate=0.03, **own).fit(X, X[:, 1] * X[:, 3])
+    found = model.feature_importances_
+    assert found.sum() == pytest.approx(1.0)
+    assert set(np.argsort(found)[-2:]) == {1, 3}
+    chosen = SelectFromModel(model, prefit=True, max_features=2, threshold=-np.inf)
+    np.testing.assert_array_equal(chosen.get_support(), [False, True, False, True])
+
+
+def test_a_constant_prediction_has_no_importances():
+    X, y = toy()
+    model = CPRegressor(rank=2, max_iter=1, n_members=1, random_state=0).fit(X, np.ones(len(y)))
+    assert np.all(model.feature_importances_ >= 0)
+    assert np.all(np.isfinite(model.feature_importances_))
 
 
 def test_maps_of_a_plan_are_fitted():

@@ -13,7 +13,7 @@ import safetensors
 import safetensors.numpy
 
 from polyadic import CPClassifier, CPRegressor, ModelFileError, TNRegressor, load, maps
-from polyadic.io import files as store
+from polyadic.io.files import digest
 from polyadic.networks import FORMATS
 
 TINY = {"rank": 4, "n_members": 1, "max_iter": 2, "random_state": 0}
@@ -51,7 +51,7 @@ def forge(model, path, change):
         header = json.loads(file.metadata()["polyadic"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     change(header, tensors)
-    header["tensors_sha256"] = store._digest(tensors)
+    header["tensors_sha256"] = digest(tensors)
     header.pop("sha256", None)
     text = json.dumps(header, separators=(",", ":"))
     header["sha256"] = hashlib.sha256(text.encode()).hexdigest()
@@ -92,7 +92,7 @@ def both(*changes):
 
 
 FORGERIES = {
-    "future format": (NAMED, put("format", 3), "Install a newer polyadic"),
+    "future format": (NAMED, put("format", 4), "Install a newer polyadic"),
     "format zero": (NAMED, put("format", 0), "never existed"),
     "format as text": (NAMED, put("format", "1"), "never existed"),
     "marginal mean": (NAMED, reshape("marginals.0.mean", lambda a: a[:-1]), "marginal"),
@@ -117,6 +117,15 @@ FORGERIES = {
         put("params", "loss", {"@part": "Quantile", "params": {"level": 7}}),
         "level",
     ),
+    "loss of the fit as text": (NAMED, put("loss", "huber"), "loss of the fit"),
+    "no loss of the fit": (NAMED, put("loss", {"@part": "NearOne", "params": {}}), "Unknown loss"),
+    "loss of two classes": (
+        THREE,
+        put("loss", {"@part": "Logistic", "params": {}}),
+        "loss of the fit",
+    ),
+    "interaction below zero": (NAMED, put("interaction", -1.0), "positive"),
+    "interaction as text": (NAMED, put("interaction", "1"), "positive"),
     "unknown tag": (NAMED, put("params", "maps", {"@import": "os"}), "@import"),
     "array of objects": (NAMED, put("params", "maps", {"@array": ["V99", [1]]}), "@array"),
     "unknown map": (NAMED, put("maps", 0, "@map", "Knob"), "'Knob', which this version"),
@@ -309,6 +318,24 @@ def test_forging_nothing_changes_nothing(fitted, tmp_path):
     model, X = fitted[NAMED]
     forge(model, tmp_path / "m", lambda header, tensors: None)
     assert load(tmp_path / "m").predict(X).tobytes() == model.predict(X).tobytes()
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_files_of_older_formats_are_read(number, fitted, tmp_path):
+    def older(header, tensors):
+        header["format"] = number
+        del header["loss"]
+        if number == 1:
+            del header["marginals"]
+            for name in [name for name in tensors if name.startswith("marginals")]:
+                del tensors[name]
+
+    for model, X in fitted.values():
+        forge(model, tmp_path / "m", older)
+        again = load(tmp_path / "m")
+        assert again.loss_ == model.loss_
+        assert again.predict(X).tobytes() == model.predict(X).tobytes()
+        assert hasattr(again, "marginals_") == (number == 2)
 
 
 def test_dropping_any_entry_is_told(fitted, tmp_path):

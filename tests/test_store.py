@@ -19,7 +19,8 @@ from stored import (
 
 import polyadic
 from polyadic import maps
-from polyadic.io import ModelFileError, load
+from polyadic.estimators.loading import load
+from polyadic.io.files import ModelFileError
 from polyadic.networks import FORMATS
 
 # Two epochs may well end far off, which is no matter here.

@@ -8,27 +8,28 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from polyadic.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from polyadic import datasets, explain, inits, losses, maps, networks, plots
     from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegressor
-    from polyadic.io import ModelFileError, load
+    from polyadic.estimators.loading import load
+    from polyadic.io.files import ModelFileError
     from polyadic.page import report
     from polyadic.training.compiling import warmup
-
-__version__ = "0.1.0"
 
 # Public name -> the module it comes from; a module's own name stands for the module.
 _HOMES = {
     "CPClassifier": "polyadic.estimators",
     "CPRegressor": "polyadic.estimators",
-    "ModelFileError": "polyadic.io",
+    "ModelFileError": "polyadic.io.files",
     "TNClassifier": "polyadic.estimators",
     "TNRegressor": "polyadic.estimators",
     "datasets": "polyadic.datasets",
     "explain": "polyadic.explain",
     "networks": "polyadic.networks",
     "inits": "polyadic.inits",
-    "load": "polyadic.io",
+    "load": "polyadic.estimators.loading",
     "losses": "polyadic.losses",
     "maps": "polyadic.maps",
     "plots": "polyadic.plots",

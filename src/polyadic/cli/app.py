@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-import polyadic
 from polyadic.cli import demo, report
+from polyadic.version import __version__
 
 app = typer.Typer(
     help="Tabular models that can be read exactly.",
@@ -22,7 +22,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"polyadic {polyadic.__version__}")
+        typer.echo(f"polyadic {__version__}")
         raise typer.Exit
 
 

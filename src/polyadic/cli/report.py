@@ -12,8 +12,9 @@ import pyarrow.parquet
 import typer
 from rich.console import Console
 
-from polyadic.io import load
+from polyadic.estimators.loading import load
 from polyadic.page import report as write_page
+from polyadic.training.model import FittedModel, classes_of
 
 
 def report(
@@ -46,7 +47,7 @@ def report(
     console.print(f"{path}: {rows.num_rows:,} rows, {size:.2f} MB", markup=False)
 
 
-def read_rows(path: Path, model: Any, target: str | None) -> pa.Table:
+def read_rows(path: Path, model: FittedModel, target: str | None) -> pa.Table:
     """Read a table; in a CSV file what the model knows as text is taken for nothing else."""
     if not path.is_file():
         raise FileNotFoundError(f"There is no table {str(path)!r}.")
@@ -65,7 +66,7 @@ def read_rows(path: Path, model: Any, target: str | None) -> pa.Table:
     )
 
 
-def csv_types(header: list[str], model: Any, target: str | None) -> dict[str, pa.DataType]:
+def csv_types(header: list[str], model: FittedModel, target: str | None) -> dict[str, pa.DataType]:
     """Return how to read columns: numbers as such, text as text; what is not named is guessed."""
     columns = model.columns_
     # A model without names of its own takes columns by their place, as `Columns.code` does.
@@ -78,7 +79,8 @@ def csv_types(header: list[str], model: Any, target: str | None) -> dict[str, pa
             types[name] = pa.string()
     if target is not None:
         types.pop(target, None)
-        if _all_text(getattr(model, "classes_", [None])):
+        classes = classes_of(model)
+        if _all_text([None] if classes is None else classes):
             types[target] = pa.string()
     return types
 

@@ -241,12 +241,20 @@ class Columns:
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Columns:
-        """Build the columns from what `to_json` returned."""
+        """Build the columns from what `to_json` returned; refuse what no table could have given."""
         columns = []
-        for c in state["columns"]:
-            categories = None if c["kind"] == "numeric" else tuple(c["categories"])
-            columns.append(Column(c["name"], c["kind"], categories))
-        return cls(columns, state["named"])
+        for n, c in enumerate(state["columns"]):
+            name, kind = c["name"], c["kind"]
+            if not isinstance(name, str) or kind not in KINDS:
+                raise ValueError(f"column {n} has the name {name!r} and the kind {kind!r}.")
+            categories = None if kind == "numeric" else tuple(c["categories"])
+            if not all(isinstance(category, Scalar) for category in categories or ()):
+                raise ValueError(f"column {n} has categories that are neither numbers nor text.")
+            columns.append(Column(name, kind, categories))
+        out = cls(columns, state["named"] is True)
+        if not columns or len(set(out.names)) < len(columns):
+            raise ValueError("there must be columns, and their names must differ.")
+        return out
 
 
 def code_block(block: np.ndarray, rows: slice) -> list[np.ndarray]:

@@ -20,7 +20,8 @@ from polyadic import maps
 from polyadic.data import marginals
 from polyadic.data.columns import Columns
 from polyadic.data.rows import CodedRows, distinct_rows
-from polyadic.estimators import validation
+from polyadic.estimators import saving, validation
+from polyadic.explain.anova import sobol
 from polyadic.maps.base import FeatureMap
 from polyadic.maps.choice import choose_maps, map_kinds
 from polyadic.objective import losses
@@ -40,7 +41,9 @@ class TableEstimator(BaseEstimator):
     columns_: Columns
     maps_: list[FeatureMap]
     tensor_: Any
+    loss_: losses.Loss
     marginals_: list[marginals.Marginal]
+    history_: list[dict[str, list[float]]]
     _center: np.ndarray  # of the target, (L,)
     _scale: np.ndarray
 
@@ -62,6 +65,18 @@ class TableEstimator(BaseEstimator):
         raise NotImplementedError
 
     def _n_outputs(self, target: np.ndarray) -> int:
+        raise NotImplementedError
+
+    def response(self, raw: np.ndarray) -> np.ndarray:
+        """Return what raw predictions (n, L) mean: numbers, or probabilities, (n, L)."""
+        raise NotImplementedError
+
+    def predict(self, X) -> np.ndarray:
+        """Return the predicted numbers or classes."""
+        raise NotImplementedError
+
+    def code_target(self, y, n_rows: int) -> np.ndarray:
+        """Check targets and return them as numbers, (n, L), or class numbers, (n, 1)."""
         raise NotImplementedError
 
     def _read_target(self, y, n_rows: int, fresh: bool, classes=None) -> np.ndarray:
@@ -226,6 +241,7 @@ class TableEstimator(BaseEstimator):
                 warnings.warn(member.solution.message, ConvergenceWarning, stacklevel=3)
         self.maps_, cores = merge(members)
         self.tensor_ = cores.rescale(self._center, self._scale)
+        self.loss_ = self._loss()
         self.history_ = [member.solution.history for member in members]
         self.n_iter_ = max(member.solution.n_iter for member in members)
         self.plan_ = plan.finished(training.trials, training.seconds)
@@ -252,6 +268,17 @@ class TableEstimator(BaseEstimator):
         """The intercept, (L,), in units of the target."""
         return self.tensor_.intercept
 
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        """Share of the variance in which each column has a part, as a sum of one, (N,).
+
+        Total Sobol shares over the product of the columns' marginals; columns that interact share
+        what they do together. Zero for all columns where the prediction is constant.
+        """
+        check_is_fitted(self, "tensor_")
+        total = sobol(self).total
+        return total / total.sum() if total.sum() > 0 else total
+
     def raw(self, X) -> np.ndarray:
         """Return the prediction before the link, (n, L)."""
         check_is_fitted(self, "tensor_")
@@ -263,9 +290,7 @@ class TableEstimator(BaseEstimator):
 
     def save(self, path) -> None:
         """Write the model to one file, to be read by `polyadic.load`."""
-        from polyadic import io
-
-        io.save(self, path)
+        saving.save(self, path)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

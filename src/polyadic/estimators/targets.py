@@ -22,13 +22,17 @@ class Regression(RegressorMixin):
 
     def _loss(self) -> losses.Loss:
         if self.loss != "quantile":
-            return losses.resolve(self.loss)
+            return self._resolve_loss(self.loss)
         if self.quantile is None:
             raise ValueError(
                 "loss='quantile' needs the level of the quantile, between 0 and 1: quantile=0.9, "
                 "for instance."
             )
         return losses.Quantile(float(self.quantile))
+
+    @staticmethod
+    def _resolve_loss(loss: Any) -> losses.Loss:
+        return losses.resolve(loss)
 
     def _n_outputs(self, target) -> int:
         return target.shape[1]
@@ -38,21 +42,32 @@ class Regression(RegressorMixin):
         self._loss().check(target)
         if fresh:
             self._flat_target = target.shape[1] == 1
-        elif target.shape[1] != len(self._center):
+        else:
+            self._check_outputs(target)
+        return target
+
+    def _check_outputs(self, target: np.ndarray) -> None:
+        if target.shape[1] != len(self._center):
             raise ValueError(
                 f"y has {target.shape[1]} outputs, but the model was fitted with "
                 f"{len(self._center)}."
             )
+
+    def code_target(self, y, n_rows: int) -> np.ndarray:
+        """Check targets that the fitted model could have and return them as numbers, (n, L)."""
+        target = validation.check_regression_target(y, n_rows)
+        self.loss_.check(target)
+        self._check_outputs(target)
         return target
 
     def predict(self, X) -> np.ndarray:
         """Predict the target, (n,) or (n, L)."""
-        out = self._respond(self.raw(X))
+        out = self.response(self.raw(X))
         return out[:, 0] if self._flat_target else out
 
-    def _respond(self, raw: np.ndarray) -> np.ndarray:
-        """Return what raw predictions (n, L) mean, (n, L)."""
-        return self._loss().inverse_link(raw)
+    def response(self, raw: np.ndarray) -> np.ndarray:
+        """Return what raw predictions (n, L) mean, (n, L), by the loss of the fit."""
+        return self.loss_.inverse_link(raw)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -68,10 +83,13 @@ class Classification(ClassifierMixin):
     _scales_target = False
 
     def _loss(self) -> losses.Loss:
-        if isinstance(self.loss, losses.Logistic):  # the name it has for two classes
+        return self._resolve_loss(self.loss)
+
+    def _resolve_loss(self, given: Any) -> losses.Loss:
+        if isinstance(given, losses.Logistic):  # the name it has for two classes
             loss: losses.Loss = losses.Softmax()
         else:
-            loss = losses.resolve(self.loss, losses.CLASSIFIER_LOSSES)
+            loss = losses.resolve(given, losses.CLASSIFIER_LOSSES)
         if isinstance(loss, losses.Softmax):
             two = len(self.classes_) == 2
             return losses.Logistic() if two else losses.Softmax(len(self.classes_))
@@ -82,26 +100,39 @@ class Classification(ClassifierMixin):
 
     def _read_target(self, y, n_rows: int, fresh: bool, classes=None) -> np.ndarray:
         """Return the classes' numbers, or labels -1 and +1 for the squared error, (n, L or 1)."""
-        y = column_or_1d(y, warn=True)
-        validation.check_length(y, n_rows)
-        validation.check_missing_labels(y)
-        check_classification_targets(y)
+        y = self._check_labels(y, n_rows)
         if fresh:
             known = np.unique(y if classes is None else classes)
             validation.check_classes(known, type(self).__name__)
             self.classes_ = known
+        number = self._class_numbers(y)
+        if isinstance(self._loss(), losses.SquaredError):
+            if len(self.classes_) == 2:
+                return 2.0 * number[:, None] - 1.0
+            return 2.0 * (number[:, None] == np.arange(len(self.classes_))) - 1.0
+        return number[:, None].astype(float)
+
+    @staticmethod
+    def _check_labels(y, n_rows: int) -> np.ndarray:
+        y = column_or_1d(y, warn=True)
+        validation.check_length(y, n_rows)
+        validation.check_missing_labels(y)
+        check_classification_targets(y)
+        return y
+
+    def _class_numbers(self, y: np.ndarray) -> np.ndarray:
+        """Return the numbers of known classes, (n,)."""
         strange = ~np.isin(y, self.classes_)
         if np.any(strange):
             raise ValueError(
                 f"y holds the class {y[strange][0]!r}, which is not among the known classes "
                 f"{list(self.classes_)}. Pass all classes to the first call of partial_fit."
             )
-        number = np.searchsorted(self.classes_, y)
-        if isinstance(self._loss(), losses.SquaredError):
-            if len(self.classes_) == 2:
-                return 2.0 * number[:, None] - 1.0
-            return 2.0 * (number[:, None] == np.arange(len(self.classes_))) - 1.0
-        return number[:, None].astype(float)
+        return np.searchsorted(self.classes_, y)
+
+    def code_target(self, y, n_rows: int) -> np.ndarray:
+        """Check labels of known classes and return the numbers of their classes, (n, 1)."""
+        return self._class_numbers(self._check_labels(y, n_rows))[:, None]
 
     def _row_weights(self, sample_weight, target, n_rows: int) -> np.ndarray:
         weight = validation.check_weights(sample_weight, n_rows)
@@ -126,14 +157,13 @@ class Classification(ClassifierMixin):
 
     def predict_proba(self, X) -> np.ndarray:
         """Return the probability of each class, (n, K)."""
-        share = self._respond(self.raw(X))
+        share = self.response(self.raw(X))
         return share if share.shape[1] > 1 else np.hstack((1.0 - share, share))
 
-    def _respond(self, raw: np.ndarray) -> np.ndarray:
+    def response(self, raw: np.ndarray) -> np.ndarray:
         """Return the probability that each raw prediction (n, L) stands for, (n, L)."""
-        loss = self._loss()
-        if not isinstance(loss, losses.SquaredError):
-            return loss.inverse_link(raw)
+        if not isinstance(self.loss_, losses.SquaredError):
+            return self.loss_.inverse_link(raw)
         share = np.clip((raw + 1.0) / 2.0, 1e-6, 1.0 - 1e-6)
         return share / share.sum(axis=1, keepdims=True) if raw.shape[1] > 1 else share
 

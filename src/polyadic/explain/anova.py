@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from polyadic.explain.listing import Listing
-from polyadic.explain.reading import Reading, read
+from polyadic.explain.models import read
+from polyadic.explain.reading import Reading
+from polyadic.training.model import FittedModel
 
 _MOST_TERMS = 2_000_000
 _ROUNDING = 1e-24  # of the squared mean: the square of double precision, with room
@@ -107,7 +109,7 @@ class Sobol(Listing):
 
 
 def interactions(
-    model: Any, max_order: int = 3, top: int | None = 20, background: Any = None
+    model: FittedModel, max_order: int = 3, top: int | None = 20, background: Any = None
 ) -> Interactions:
     """Return the variance of every pure term of up to `max_order` columns.
 
@@ -150,7 +152,7 @@ def interactions(
     return Interactions(strongest, total, [_share(v, total) for v in by_order], len(rows))
 
 
-def sobol(model: Any, background: Any = None) -> Sobol:
+def sobol(model: FittedModel, background: Any = None) -> Sobol:
     """Return first-order and total Sobol indices, and the share of every order of interaction.
 
     Parameters

@@ -19,12 +19,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from polyadic.data.marginals import Marginal
 from polyadic.explain.cp import outer
 from polyadic.explain.elements import Elements, elements_of
 from polyadic.explain.listing import Listing
+from polyadic.explain.models import find_columns, read
 from polyadic.explain.networks import contract_grid, weighed
-from polyadic.explain.reading import Term, find_columns, read
+from polyadic.explain.reading import Term
 from polyadic.networks.cp import CanonicalPolyadic, CPCores
+from polyadic.training.model import FittedModel, known_marginals
 
 _MOST_PRODUCTS = 2_000_000
 
@@ -73,7 +76,7 @@ class Coefficients(Listing):
         return f"Constant {self.constant:.4g}. {len(self.rows)} of {self.n_products:,} products."
 
 
-def coefficient(model: Any, product: Mapping[Any, Any], output: int = 0) -> float:
+def coefficient(model: FittedModel, product: Mapping[Any, Any], output: int = 0) -> float:
     """Return the coefficient of a product of basis elements (paper, appendix B).
 
     Parameters
@@ -117,7 +120,7 @@ def coefficient(model: Any, product: Mapping[Any, Any], output: int = 0) -> floa
 
 
 def coefficients(
-    model: Any,
+    model: FittedModel,
     max_order: int = 2,
     top: int | None = 20,
     output: int = 0,
@@ -185,11 +188,11 @@ def coefficients(
 class _Expansion:
     """A model whose cores speak of named elements, the constant of every column first."""
 
-    def __init__(self, model: Any):
+    def __init__(self, model: FittedModel):
         tensor = model.tensor_
         # A model from an older file does not know its rows.
-        marginals = getattr(model, "marginals_", None) or [None] * len(model.maps_)
-        parts = zip(model.columns_.columns, model.maps_, marginals)
+        known: Sequence[Marginal | None] = known_marginals(model) or [None] * len(model.maps_)
+        parts = zip(model.columns_.columns, model.maps_, known)
         self.elements = [elements_of(*own) for own in parts]
         self.intercept = np.asarray(tensor.intercept, dtype=np.float64)
         if isinstance(tensor, CPCores):

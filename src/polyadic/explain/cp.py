@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -25,6 +24,7 @@ from polyadic.explain.moments import measure
 from polyadic.explain.reading import Reading, Term, quadrature
 from polyadic.kernels import shapley as kernel
 from polyadic.networks.cp import CPCores
+from polyadic.training.model import FittedModel
 
 _BLOCK = 4_000_000  # numbers of a product of moments that are kept at a time
 _ROWS = 16384  # of a background that are multiplied up at a time
@@ -35,10 +35,9 @@ _MOST_SET_COLUMNS = 12  # of a table of all sets of columns
 class CPReading(Reading):
     """A CP model beside the marginals of its columns."""
 
-    def __init__(self, model: Any, marginals: list[Marginal]):
+    def __init__(self, model: FittedModel, cores: CPCores, marginals: list[Marginal]):
         super().__init__(model, marginals)
-        self.cores: CPCores = model.tensor_
-        self.moments = measure(self.cores, self.maps, marginals)
+        self.moments = measure(cores, self.maps, marginals)
 
     def base(self) -> np.ndarray:
         """Return b + sum_n E u_n + sum_r C_r prod_n mu_nr."""
@@ -200,7 +199,10 @@ class CPReading(Reading):
     # ---- Shapley values -------------------------------------------------------------------------
 
     def shapley(
-        self, rows: Sequence[np.ndarray], background: Sequence[np.ndarray] | None, n_jobs: int
+        self,
+        rows: Sequence[np.ndarray],
+        background: Sequence[np.ndarray] | None,
+        n_jobs: int | None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Run the kernel over chunks of rows; the additive part is its own Shapley value."""
         setting = _Setting(self, background)
@@ -222,7 +224,10 @@ class CPReading(Reading):
         return out, base
 
     def shapley_pairs(
-        self, rows: Sequence[np.ndarray], background: Sequence[np.ndarray] | None, n_jobs: int
+        self,
+        rows: Sequence[np.ndarray],
+        background: Sequence[np.ndarray] | None,
+        n_jobs: int | None,
     ) -> np.ndarray:
         """Run the kernel of pairs; the additive part has none."""
         setting = _Setting(self, background)
@@ -286,7 +291,7 @@ class _Setting:
         rows: Sequence[np.ndarray],
         n_factors: int,
         out: np.ndarray,
-        n_jobs: int,
+        n_jobs: int | None,
     ) -> np.ndarray:
         """Fill out : (n, ...) with integrals of products of less than `n_factors`, exactly."""
         nodes, weights = quadrature(n_factors - 1)
@@ -303,7 +308,7 @@ class _Setting:
         rows: Sequence[np.ndarray],
         setting: tuple[np.ndarray, ...],
         out: np.ndarray,
-        n_jobs: int,
+        n_jobs: int | None,
         n_sets: int = 0,
     ) -> np.ndarray:
         """Fill out : (n, ...) a chunk of rows at a time; threads change no bit."""

@@ -13,7 +13,8 @@ from polyadic.data.columns import Column
 from polyadic.data.marginals import LEVELS, Marginal, design
 from polyadic.explain.anova import main_shares
 from polyadic.explain.listing import Listing, is_missing
-from polyadic.explain.reading import code, find_columns, output_names, read
+from polyadic.explain.models import code, find_columns, read
+from polyadic.training.model import FittedModel, output_names
 
 SCALES = ("raw", "response")
 _GRID = 64  # points of a numeric column's effect
@@ -123,7 +124,7 @@ class PartialDependence:
         return pd.DataFrame(frame)
 
 
-def effects(model: Any, background: Any = None, scale: str = "raw") -> Effects:
+def effects(model: FittedModel, background: Any = None, scale: str = "raw") -> Effects:
     """Return the main effect of each column, with all other columns averaged out.
 
     f_n(x_n) = u_n(x_n) + sum_r C_r g_nr(x_n) prod_{m != n} mu_mr, less its mean over the rows,
@@ -162,7 +163,7 @@ def effects(model: Any, background: Any = None, scale: str = "raw") -> Effects:
         asked = np.append(codes, np.nan if column.categories is None else -1)
         found = reading.partial((n,), [design(reading.maps[n], asked)], pure=True)
         if scale == "response":
-            found = respond(model, base + found)
+            found = model.response(base + found)
         grid.append(points)
         values.append(found[:-1])
         missing.append(found[-1])
@@ -170,7 +171,7 @@ def effects(model: Any, background: Any = None, scale: str = "raw") -> Effects:
     return Effects(
         model.columns_.names,
         output_names(model),
-        base if scale == "raw" else respond(model, base[None])[0],
+        base if scale == "raw" else model.response(base[None])[0],
         grid,
         values,
         missing,
@@ -184,7 +185,7 @@ def effects(model: Any, background: Any = None, scale: str = "raw") -> Effects:
 
 
 def partial_dependence(
-    model: Any,
+    model: FittedModel,
     columns: str | int | Sequence[str | int],
     grid: Sequence[Any] | None = None,
     background: Any = None,
@@ -244,14 +245,9 @@ def partial_dependence(
     found = reading.partial(tuple(term[i] for i in order), designs, pure, rows)
     found = np.transpose(found, [*np.argsort(order), len(term)])
     if scale == "response":
-        found = respond(model, found.reshape(-1, found.shape[-1])).reshape(found.shape)
+        found = model.response(found.reshape(-1, found.shape[-1])).reshape(found.shape)
     names = [model.columns_.names[n] for n in term]
     return PartialDependence(names, output_names(model), points, found, pure, scale)
-
-
-def respond(model: Any, raw: np.ndarray) -> np.ndarray:
-    """Return what raw predictions (k, L) mean: numbers, or the probability of each output."""
-    return model._respond(raw)
 
 
 def _check_scale(scale: str) -> None:
@@ -264,7 +260,7 @@ def _end(which: Any, values: np.ndarray) -> float:
 
 
 def _points(
-    model: Any, term: Sequence[int], grid: Any, marginals: Sequence[Marginal]
+    model: FittedModel, term: Sequence[int], grid: Any, marginals: Sequence[Marginal]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Return the points of each column of a term, and the same coded."""
     columns = [model.columns_.columns[n] for n in term]

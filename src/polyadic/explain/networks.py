@@ -16,7 +16,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -25,6 +24,7 @@ from polyadic.data.marginals import Marginal, design, full_core
 from polyadic.explain.reading import Reading, Term, quadrature
 from polyadic.networks.base import Format
 from polyadic.networks.cores import NetworkCores
+from polyadic.training.model import FittedModel
 
 _NUMBERS = 4_000_000  # that a contraction may work on at a time
 
@@ -35,9 +35,8 @@ class NetworkReading(Reading):
     Shapes: parts (n, N, K) as in `polyadic.networks.base`.
     """
 
-    def __init__(self, model: Any, marginals: list[Marginal]):
+    def __init__(self, model: FittedModel, tensor: NetworkCores, marginals: list[Marginal]):
         super().__init__(model, marginals)
-        tensor: NetworkCores = model.tensor_
         self.form = tensor.format
         self.intercept = np.asarray(tensor.intercept, dtype=np.float64)
         self.cores, self.extras = weighed(
@@ -151,7 +150,10 @@ class NetworkReading(Reading):
     # ---- Shapley values -------------------------------------------------------------------------
 
     def shapley(
-        self, rows: Sequence[np.ndarray], background: Sequence[np.ndarray] | None, n_jobs: int
+        self,
+        rows: Sequence[np.ndarray],
+        background: Sequence[np.ndarray] | None,
+        n_jobs: int | None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Integrate the slope in every part from the background to the row, straight.
 
@@ -167,7 +169,10 @@ class NetworkReading(Reading):
         return out, self.base() if background is None else self._mean_raw(background)
 
     def shapley_pairs(
-        self, rows: Sequence[np.ndarray], background: Sequence[np.ndarray] | None, n_jobs: int
+        self,
+        rows: Sequence[np.ndarray],
+        background: Sequence[np.ndarray] | None,
+        n_jobs: int | None,
     ) -> np.ndarray:
         """Integrate what a step in one part changes in the slopes of all others."""
         n_columns, n_outputs = self.n_columns, len(self.intercept)

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from polyadic.explain.listing import Listing
-from polyadic.explain.reading import Reading, code, output_names, read
+from polyadic.explain.models import code, read
+from polyadic.explain.reading import Reading
+from polyadic.training.model import FittedModel, output_names, threads_of
 
 _MOST_NUMBERS = 250_000_000  # of a result
 
@@ -118,7 +120,7 @@ class ShapleyInteractions:
         return f"Shapley interactions of {n} rows: {n_columns} columns, {n_outputs} outputs."
 
 
-def shapley(model: Any, X: Any, background: Any = None) -> Shapley:
+def shapley(model: FittedModel, X: Any, background: Any = None) -> Shapley:
     """Return the exact Shapley values of all columns for the rows of X, on the raw scale.
 
     Parameters
@@ -150,15 +152,15 @@ def shapley(model: Any, X: Any, background: Any = None) -> Shapley:
     return explain_coded(model, code(model, X), background)
 
 
-def explain_coded(model: Any, rows: list[np.ndarray], background: Any) -> Shapley:
+def explain_coded(model: FittedModel, rows: list[np.ndarray], background: Any) -> Shapley:
     """Return the Shapley values of coded rows."""
     reading, other = _prepare(model, background)
     _check_size(len(rows[0]) * reading.n_columns * model.tensor_.n_outputs)
-    values, base = reading.shapley(rows, other, getattr(model, "n_jobs", 1))
+    values, base = reading.shapley(rows, other, threads_of(model))
     return Shapley(values, base, model.columns_.names, output_names(model), held(model, rows))
 
 
-def shapley_interactions(model: Any, X: Any, background: Any = None) -> ShapleyInteractions:
+def shapley_interactions(model: FittedModel, X: Any, background: Any = None) -> ShapleyInteractions:
     """Return the exact Shapley interaction values of all pairs of columns for the rows of X.
 
     Parameters
@@ -173,7 +175,7 @@ def shapley_interactions(model: Any, X: Any, background: Any = None) -> ShapleyI
     """
     rows, (reading, other) = code(model, X), _prepare(model, background)
     _check_size(len(rows[0]) * reading.n_columns**2 * model.tensor_.n_outputs)
-    n_jobs = getattr(model, "n_jobs", 1)
+    n_jobs = threads_of(model)
     pairs = 0.5 * reading.shapley_pairs(rows, other, n_jobs)
     pairs += np.swapaxes(pairs, 1, 2)
     single, base = reading.shapley(rows, other, n_jobs)
@@ -182,7 +184,7 @@ def shapley_interactions(model: Any, X: Any, background: Any = None) -> ShapleyI
     return ShapleyInteractions(pairs, base, model.columns_.names, output_names(model))
 
 
-def held(model: Any, rows: list[np.ndarray]) -> list[np.ndarray]:
+def held(model: FittedModel, rows: list[np.ndarray]) -> list[np.ndarray]:
     """Return coded rows as a person knows them: categories by name."""
     out = []
     for column, x in zip(model.columns_.columns, rows):
@@ -196,7 +198,7 @@ def held(model: Any, rows: list[np.ndarray]) -> list[np.ndarray]:
     return out
 
 
-def _prepare(model: Any, background: Any) -> tuple[Reading, list[np.ndarray] | None]:
+def _prepare(model: FittedModel, background: Any) -> tuple[Reading, list[np.ndarray] | None]:
     """Return the reading of a model, and the background's rows, coded."""
     return read(model, background), None if background is None else code(model, background)
 

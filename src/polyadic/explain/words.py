@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from polyadic.explain.anova import Interactions, interactions
-from polyadic.explain.effects import Effects, code_points, effects, respond
+from polyadic.explain.effects import Effects, code_points, effects
 from polyadic.explain.listing import amount, is_missing
-from polyadic.explain.reading import code
+from polyadic.explain.models import code
 from polyadic.explain.shapley import explain_coded
-from polyadic.objective import losses
+from polyadic.training.model import FittedModel, classes_of
 
 _LEAST_SHARE = 0.001  # weaker terms are not worth a sentence
 _MOST_DIGITS = 6  # behind the point; smaller numbers are written in powers of ten
 _WIGGLE = 0.1  # share of its range that a monotone effect may go back
 
 
-def in_words(model: Any, top: int = 5, background: Any = None) -> list[str]:
+def in_words(model: FittedModel, top: int = 5, background: Any = None) -> list[str]:
     """Say what the strongest effects and interactions are, in up to `top` sentences.
 
     Shares are of the variance of the model under the product of the columns' marginals, as in
@@ -43,7 +43,7 @@ def in_words(model: Any, top: int = 5, background: Any = None) -> list[str]:
     return sentences(found, interactions(model, 2, top, background), _outcome(model))
 
 
-def describe(model: Any, row: Any, top: int = 5, background: Any = None) -> str:
+def describe(model: FittedModel, row: Any, top: int = 5, background: Any = None) -> str:
     """Say how one prediction comes about, in plain English.
 
     The numbers are exact Shapley values, as in `shapley`.
@@ -93,7 +93,7 @@ def describe(model: Any, row: Any, top: int = 5, background: Any = None) -> str:
 _NEXT_TO_NOTHING = {False: "changes next to nothing", True: "change next to nothing"}
 
 
-def _one_row(model: Any, row: Any) -> list[np.ndarray]:
+def _one_row(model: FittedModel, row: Any) -> list[np.ndarray]:
     """Return one row, coded, whatever it came as."""
     if hasattr(row, "to_dict") and getattr(row, "ndim", 2) == 1:  # a pandas Series
         row = row.to_dict()
@@ -111,11 +111,12 @@ def _one_row(model: Any, row: Any) -> list[np.ndarray]:
     return rows
 
 
-def _opening(model: Any, raw: np.ndarray, base: np.ndarray, output: int) -> str:
+def _opening(model: FittedModel, raw: np.ndarray, base: np.ndarray, output: int) -> str:
     """Say what is predicted, and where the account starts from."""
-    both = respond(model, np.array([raw, base]))
-    if hasattr(model, "classes_"):
-        label = model.classes_.tolist()[output if len(raw) > 1 else -1]
+    both = model.response(np.array([raw, base]))
+    classes = classes_of(model)
+    if classes is not None:
+        label = classes.tolist()[output if len(raw) > 1 else -1]
         score = _Numbers(np.array([raw[output], base[output], 0.0]))
         return (
             f"The probability of {label!r} is {100 * both[0, output]:.0f} %. Its score is "
@@ -159,12 +160,13 @@ def sentences(found: Effects, terms: Interactions, outcome: str = "the predictio
     return out
 
 
-def _outcome(model: Any) -> str:
+def _outcome(model: FittedModel) -> str:
     """Return the words for what the raw prediction is."""
-    if hasattr(model, "classes_"):
-        return f"the score of {model.classes_.tolist()[-1]!r}"
+    classes = classes_of(model)
+    if classes is not None:
+        return f"the score of {classes.tolist()[-1]!r}"
     raw = np.array([[2.0]])
-    same = np.array_equal(losses.resolve(model.loss).inverse_link(raw), raw)
+    same = np.array_equal(model.loss_.inverse_link(raw), raw)
     return "the prediction" if same else "the raw prediction"
 
 

@@ -1,7 +1,5 @@
-"""Save a fitted model to one file, and load it again."""
+"""Model files: safe files of arrays and JSON, and the parts of a fitted model in them.
 
-from __future__ import annotations
-
-from polyadic.io.files import FORMAT, ModelFileError, load, save
-
-__all__ = ["FORMAT", "ModelFileError", "load", "save"]
+Files and parts only: what belongs to an estimator is added by `polyadic.estimators.saving` and
+taken out by `polyadic.estimators.loading`.
+"""

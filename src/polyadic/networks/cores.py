@@ -8,6 +8,7 @@ import numpy as np
 
 from polyadic.networks import resolve
 from polyadic.networks.base import Format
+from polyadic.networks.cp import CPCores
 
 
 @dataclass(frozen=True)
@@ -63,3 +64,6 @@ class NetworkCores:
             cores, [np.asarray(e, float) for e in self.extras]
         )
         return float(value * np.exp(log_scale))
+
+
+Cores = CPCores | NetworkCores  # of a fitted model

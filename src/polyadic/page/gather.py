@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-import polyadic
 from polyadic import explain
 from polyadic.data import marginals
 from polyadic.data.columns import Column
-from polyadic.estimators.targets import Classification
+from polyadic.networks.cp import CPCores
 from polyadic.objective import losses
 from polyadic.page import quality
 from polyadic.page.payload import encode_array, encode_short, map_name, model_payload
+from polyadic.training.model import FittedModel, classes_of, known_marginals
+from polyadic.version import __version__
 
 MOST_CATEGORIES = 2000  # of a column, beyond which the page offers the most frequent ones only:
 KEPT_CATEGORIES = 1000
@@ -31,11 +32,13 @@ _FEW_VALUES = 24  # of a column, each with a bar of its own
 _DENSITY_BINS = 40
 
 
-def gather(model: Any, X: Any, y: Any, title: str | None, target: str | None) -> dict[str, Any]:
-    """Return the data of the page."""
+def gather(
+    model: FittedModel, cores: CPCores, X: Any, y: Any, title: str | None, target: str | None
+) -> dict[str, Any]:
+    """Return the data of the page; the cores are those of the model."""
     coded = model.columns_.code(X, estimator_name=type(model).__name__)
     n_rows = len(coded[0])
-    actual = None if y is None else model._read_target(y, n_rows, fresh=False)
+    actual = None if y is None else model.code_target(y, n_rows)
     known = _marginals(model, coded)
     raw = model.raw(X)
     shown = quality.even_ranks(raw[:, 0], _POINTS)
@@ -45,20 +48,20 @@ def gather(model: Any, X: Any, y: Any, title: str | None, target: str | None) ->
         for column, own, x in zip(model.columns_.columns, known, coded)
     ]
     target = target or _target_name(y)
-    background = None if hasattr(model, "marginals_") else X
+    background = X if known_marginals(model) is None else None
     return {
         "title": title or (f"A model of {target}" if target else "A model"),
         "target": target or "target",
-        "version": polyadic.__version__,
-        "summary": _summary(model),
-        "facts": _facts(model, known, n_rows),
+        "version": __version__,
+        "summary": _summary(model, cores),
+        "facts": _facts(model, cores, known, n_rows),
         "outputs": _outputs(model),
         "classes": _classes(model),
         "link": _link(model),
         "n_rows": n_rows,
         "background": "the training rows" if background is None else "the rows passed",
-        "quality": None if actual is None else _quality(model, X, actual, raw, shown),
-        "model": model_payload(model, known, kept),
+        "quality": None if actual is None else _quality(model, actual, raw, shown),
+        "model": model_payload(cores, model.maps_, known, kept),
         "columns": [
             _column(*parts) for parts in zip(model.columns_.columns, model.maps_, known, kept)
         ],
@@ -70,11 +73,10 @@ def gather(model: Any, X: Any, y: Any, title: str | None, target: str | None) ->
 # ---- the model and its columns -------------------------------------------------------------------
 
 
-def _marginals(model: Any, coded: list[np.ndarray]) -> list[marginals.Marginal]:
+def _marginals(model: FittedModel, coded: list[np.ndarray]) -> list[marginals.Marginal]:
     """Return the training marginals; a model of an older file has none: those of X then."""
-    if hasattr(model, "marginals_"):
-        return model.marginals_
-    return marginals.learn(model.columns_.columns, model.maps_, coded)
+    known = known_marginals(model)
+    return known or marginals.learn(model.columns_.columns, model.maps_, coded)
 
 
 def _kept(column: Column, own: marginals.Marginal, codes: np.ndarray) -> np.ndarray | None:
@@ -119,7 +121,7 @@ def _stops(quantiles: np.ndarray) -> np.ndarray:
     return np.unique(np.concatenate([stops, quantiles]))
 
 
-def _outputs(model: Any) -> list[str]:
+def _outputs(model: FittedModel) -> list[str]:
     """Return the names of the raw outputs, which can be explained; one "" where there is one."""
     if model.tensor_.n_outputs == 1:
         return [""]
@@ -127,42 +129,43 @@ def _outputs(model: Any) -> list[str]:
     return names or [f"y{k}" for k in range(model.tensor_.n_outputs)]
 
 
-def _classes(model: Any) -> list[str] | None:
-    return [str(c) for c in model.classes_] if isinstance(model, Classification) else None
+def _classes(model: FittedModel) -> list[str] | None:
+    classes = classes_of(model)
+    return None if classes is None else [str(c) for c in classes]
 
 
-def _link(model: Any) -> str:
+def _link(model: FittedModel) -> str:
     """Return the name of the engine's function from raw to what is predicted."""
-    loss = model._loss()
-    if isinstance(model, Classification) and isinstance(loss, losses.SquaredError):
+    if classes_of(model) is not None and isinstance(model.loss_, losses.SquaredError):
         return "labels"
     names = {losses.Logistic: "logistic", losses.Softmax: "softmax", losses.Poisson: "exp"}
-    return names.get(type(loss), "identity")
+    return names.get(type(model.loss_), "identity")
 
 
-def _summary(model: Any) -> str:
+def _summary(model: FittedModel, cores: CPCores) -> str:
     """Return what the model is, in a sentence."""
-    rank, n_members = model.tensor_.rank, len(model.history_)
+    rank, n_members = cores.rank, len(model.history_)
     merged = ""
     if n_members > 1 and rank % n_members == 0:
         merged = f", merged from {n_members} members of rank {rank // n_members}"
-    additive = " and an additive part" if model.tensor_.additive is not None else ""
+    additive = " and an additive part" if cores.additive is not None else ""
     return (
         f"A {type(model).__name__}: a sum of {rank:,} products of one function a column{merged}"
         f"{additive}. The whole model is in this page."
     )
 
 
-def _facts(model: Any, known: list[marginals.Marginal], n_rows: int) -> list[list[str]]:
+def _facts(
+    model: FittedModel, cores: CPCores, known: list[marginals.Marginal], n_rows: int
+) -> list[list[str]]:
     """Return names and texts of what there is to know of the model."""
-    cores = model.tensor_
     kinds = Counter(column.kind for column in model.columns_.columns)
     maps = Counter(map_name(own) for own in model.maps_)
     numbers = sum(a.size for a in [*cores.factors, *(cores.additive or []), cores.weights])
-    classifier = isinstance(model, Classification)
-    task = f"{len(model.classes_)} classes" if classifier else "Regression"
+    classes = classes_of(model)
+    task = "Regression" if classes is None else f"{len(classes)} classes"
     return [
-        ["Task", f"{task}, {_spaced(type(model._loss()).__name__)} loss"],
+        ["Task", f"{task}, {_spaced(type(model.loss_).__name__)} loss"],
         ["Columns", ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))],
         ["Maps", ", ".join(f"{count:,} {name}" for name, count in sorted(maps.items()))],
         ["Parameters", f"{numbers:,}"],
@@ -172,9 +175,9 @@ def _facts(model: Any, known: list[marginals.Marginal], n_rows: int) -> list[lis
     ]
 
 
-def _training_rows(model: Any, weight: float) -> list[str]:
+def _training_rows(model: FittedModel, weight: float) -> list[str]:
     """Return how many rows the model was trained on: rows count by their sample weights."""
-    if not hasattr(model, "marginals_"):
+    if known_marginals(model) is None:
         return ["Training rows", "unknown"]
     name = "Training rows" if float(weight).is_integer() else "Sum of training weights"
     return [name, f"{weight:,.12g}"]
@@ -189,7 +192,7 @@ def _spaced(name: str) -> str:
     return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
 
 
-def _settings(model: Any) -> str:
+def _settings(model: FittedModel) -> str:
     """Return the constructor parameters that are not the defaults."""
     usual = {k: p.default for k, p in inspect.signature(type(model)).parameters.items()}
     quiet = {"verbose", "n_jobs"}
@@ -207,25 +210,18 @@ def _target_name(y: Any) -> str | None:
 
 
 def _quality(
-    model: Any, X: Any, actual: np.ndarray, raw: np.ndarray, shown: np.ndarray
+    model: FittedModel, actual: np.ndarray, raw: np.ndarray, shown: np.ndarray
 ) -> dict[str, Any]:
-    if not isinstance(model, Classification):
-        mean = model._loss().inverse_link(raw)
-        return {"regression": quality.regression(actual, mean, _outputs(model), shown)}
-    classes = _classes(model) or []
-    measured = quality.classification(_class_numbers(actual), model.predict_proba(X), classes)
-    return {"classification": measured}
-
-
-def _class_numbers(actual: np.ndarray) -> np.ndarray:
-    """Return the number of the class, (n,), also where labels are -1 and +1."""
-    if actual.shape[1] > 1:
-        return np.argmax(actual, axis=1)
-    return np.maximum(actual[:, 0], 0).astype(np.int64)
+    share, classes = model.response(raw), _classes(model)
+    if classes is None:
+        return {"regression": quality.regression(actual, share, _outputs(model), shown)}
+    if len(classes) == 2:
+        share = np.hstack((1.0 - share, share))
+    return {"classification": quality.classification(actual[:, 0], share, classes)}
 
 
 def _rows(
-    model: Any,
+    model: FittedModel,
     coded: list[np.ndarray],
     kept: list[np.ndarray | None],
     picked: np.ndarray,
@@ -241,10 +237,10 @@ def _rows(
         else:
             values.append([None if np.isnan(v) else float(v) for v in own])
     target: list[Any] | None = None
-    if actual is not None and isinstance(model, Classification):
-        target = [(_classes(model) or [])[k] for k in _class_numbers(actual[picked])]
-    elif actual is not None:
-        target = actual[picked].tolist()
+    if actual is not None:
+        classes = _classes(model)
+        chosen = actual[picked]
+        target = chosen.tolist() if classes is None else [classes[k] for k in chosen[:, 0]]
     return {"numbers": picked.tolist(), "values": values, "target": target}
 
 
@@ -252,7 +248,7 @@ def _rows(
 
 
 def _explained(
-    model: Any,
+    model: FittedModel,
     known: list[marginals.Marginal],
     kept: list[np.ndarray | None],
     background: Any,
@@ -325,7 +321,7 @@ def _range(own: marginals.Marginal) -> list[float]:
     return inner if inner[0] < inner[1] else [float(own.quantiles[0]), float(own.quantiles[-1])]
 
 
-def _pairs(model: Any, known: list[marginals.Marginal], background: Any) -> dict[str, Any]:
+def _pairs(model: FittedModel, known: list[marginals.Marginal], background: Any) -> dict[str, Any]:
     """Return the strongest interactions of two columns, on grids."""
     n_columns = len(model.maps_)
     if n_columns < 2 or n_columns * (n_columns - 1) // 2 > _MOST_PAIRS:

@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from polyadic.estimators import CPClassifier, CPRegressor
 from polyadic.io.atomic import check_place, write_whole
+from polyadic.networks.cp import CPCores
 from polyadic.page.gather import gather
+from polyadic.training.model import FittedModel
 
 MOST_BYTES = 30_000_000  # a page that no browser likes to open
 _SCRIPTS = ("engine.js", "charts.js", "sections.js", "whatif.js", "page.js")
@@ -35,7 +36,7 @@ _ESCAPES = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
 
 
 def report(
-    model: CPRegressor | CPClassifier,
+    model: FittedModel,
     X: Any,
     y: Any,
     path: str | os.PathLike,
@@ -51,7 +52,7 @@ def report(
 
     Parameters
     ----------
-    model : fitted CPRegressor or CPClassifier
+    model : fitted CPRegressor or CPClassifier, or TNRegressor or TNClassifier of format="cp"
     X : table of shape (n, N)
         Rows to judge the model on and to pick from. Up to 50 of them are copied into the page as
         they are, and targets of up to 400: whoever has the page has those, and the model.
@@ -76,6 +77,7 @@ def report(
     --------
     >>> import tempfile
     >>> import numpy as np
+    >>> from polyadic import CPRegressor
     >>> X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
     >>> model = CPRegressor(rank=2, n_members=1, max_iter=2, random_state=0)
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -83,9 +85,9 @@ def report(
     ...     path.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    _check_model(model)
+    cores = _check_model(model)
     check_place(path)  # before the work, not after it
-    data = render(gather(model, X, y, title, target))
+    data = render(gather(model, cores, X, y, title, target))
     if len(data) > MOST_BYTES:
         raise ValueError(
             f"The page would have {len(data) / 1e6:,.0f} MB, more than the {MOST_BYTES / 1e6:,.0f} "
@@ -137,17 +139,20 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
-def _check_model(model: Any) -> None:
-    if not isinstance(model, CPRegressor | CPClassifier):
-        raise TypeError(
-            f"A page is made of a CPRegressor or a CPClassifier, got {type(model).__name__}. "
-            "Other formats are not a sum of products, which is what the page computes with."
-        )
+def _check_model(model: FittedModel) -> CPCores:
+    """Return the cores of a model that a page can show; refuse every other."""
     check_is_fitted(model, "tensor_")
     cores = model.tensor_
+    if not isinstance(cores, CPCores):
+        raise TypeError(
+            f"A page is made of a model of format 'cp', got a {type(model).__name__} of format "
+            f"{cores.name!r}. Other formats are not a sum of products, which is what the page "
+            "computes with."
+        )
     arrays = [*cores.factors, *(cores.additive or []), cores.weights, cores.intercept]
     if not all(np.all(np.isfinite(array)) for array in arrays):
         raise ValueError(
             "The model predicts no numbers: its cores are not finite. Training has diverged; fit "
             "again with a lower learning_rate."
         )
+    return cores

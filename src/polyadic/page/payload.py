@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from polyadic.data.marginals import full_core
+from polyadic.data.marginals import Marginal, full_core
 from polyadic.explain.reading import quadrature
 from polyadic.maps import MAPS, FeatureMap, Hat, OneHot
 from polyadic.networks.cp import CPCores
@@ -44,19 +44,24 @@ def encode_short(array: np.ndarray) -> dict[str, str]:
     return encode_array(array, "<f4" if 1e-30 < size < 1e30 else "<f8")
 
 
-def model_payload(model: Any, marginals: list, kept: list[np.ndarray | None]) -> dict[str, Any]:
+def model_payload(
+    cores: CPCores,
+    maps: list[FeatureMap],
+    marginals: list[Marginal],
+    kept: list[np.ndarray | None],
+) -> dict[str, Any]:
     """Return all that the page needs to predict and to explain a row.
 
     Parameters
     ----------
-    model : fitted CPRegressor or CPClassifier
+    cores : CPCores
+    maps : list of N FeatureMap
     marginals : list of N Marginal
     kept : list of N arrays or None
         Codes of the categories that the page offers; None for a numeric column.
     """
-    cores = model.tensor_
-    means = column_means(cores, model.maps_, marginals)
-    nodes, shares = quadrature(len(model.maps_) - 1)
+    means = column_means(cores, maps, marginals)
+    nodes, shares = quadrature(len(maps) - 1)
     return {
         "rank": cores.rank,
         "outputs": cores.n_outputs,
@@ -70,7 +75,7 @@ def model_payload(model: Any, marginals: list, kept: list[np.ndarray | None]) ->
                 if cores.additive
                 else [],
             }
-            for n, (own, core, codes) in enumerate(zip(model.maps_, cores.factors, kept))
+            for n, (own, core, codes) in enumerate(zip(maps, cores.factors, kept))
         ],
         "means": encode_array(np.concatenate([m[: cores.rank] for m in means])),
         "additive_means": encode_array(np.concatenate([m[cores.rank :] for m in means])),

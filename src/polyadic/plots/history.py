@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polyadic.plots.style import BLUE, GREY, new_axes, pyplot, tidy
+from polyadic.training.model import FittedModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,7 +16,7 @@ _LOG_RATIO = 3.0  # a loss that falls by more than this is drawn on a log scale
 _HEADROOM = 3.0  # times the lowest loss of the members; the first epochs may lie above
 
 
-def learning_curve(model: Any, ax: Axes | None = None) -> Axes:
+def learning_curve(model: FittedModel, ax: Axes | None = None) -> Axes:
     """Draw the loss of each member over the epochs.
 
     The thin lines are the members, each judged on rows held out from it (on the training rows,

@@ -1,0 +1,146 @@
+"""Read an estimator from a file that `polyadic.estimators.saving` has written, and trust nothing.
+
+`polyadic.io.parts` checks the parts one by one; here they are put together, and checked as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from polyadic import networks
+from polyadic.estimators import validation
+from polyadic.estimators.cp import CPClassifier, CPRegressor
+from polyadic.estimators.saving import ARRAYS, PLAIN
+from polyadic.estimators.targets import Classification
+from polyadic.estimators.tn import TNClassifier, TNRegressor
+from polyadic.estimators.tn_base import TNEstimator
+from polyadic.io import parts
+from polyadic.io.files import ModelFileError, read_file
+from polyadic.io.plain import unpack, unpack_labels
+from polyadic.maps import FeatureMap
+
+Model = CPRegressor | CPClassifier | TNRegressor | TNClassifier
+RENAMED = {"max_epochs": "max_iter", "average": "ema_decay"}  # parameters before format 3
+ESTIMATORS: dict[str, Any] = {
+    cls.__name__: cls for cls in (CPRegressor, CPClassifier, TNRegressor, TNClassifier)
+}
+
+
+def load(path: str | os.PathLike, maps: Iterable[type[FeatureMap]] = ()) -> Model:
+    """Read a model that `save` has written.
+
+    Parameters
+    ----------
+    path : str or path
+    maps : list of FeatureMap classes, optional
+        Map classes of your own that the model uses; they are found by their name.
+
+    Returns
+    -------
+    model : CPRegressor, CPClassifier, TNRegressor or TNClassifier
+        Predicts bit for bit what the saved model predicted on the same machine; on another CPU to
+        1e-6 of the predictions' scale.
+
+    Raises
+    ------
+    ModelFileError
+        Where the file is not a model file of this or an earlier format, or is damaged.
+    ModuleNotFoundError
+        Where the model needs PyTorch, and it is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> X = np.arange(20.0).reshape(10, 2)
+    >>> model = CPRegressor(n_members=1, rank=2, max_iter=1, random_state=0).fit(X, X[:, 0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/model.polyadic")
+    ...     again = load(f"{folder}/model.polyadic")
+    >>> bool(np.all(again.predict(X) == model.predict(X)))
+    True
+    """
+    find_map = parts.map_finder(maps)
+    try:
+        header, arrays = read_file(Path(path))
+        return _rebuild(header, arrays, find_map)
+    except (OSError, ModuleNotFoundError):
+        raise
+    except ModelFileError as error:
+        raise ModelFileError(f"Cannot load {str(path)!r}. {error}") from error
+    except Exception as error:
+        told = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+        raise ModelFileError(f"Cannot load {str(path)!r}. Its content is wrong: {told}") from error
+
+
+def _rebuild(header: dict[str, Any], arrays: parts.Arrays, find_map: parts.FindMap) -> Model:
+    """Return the fitted model that header and arrays describe."""
+    if header["class"] not in ESTIMATORS:
+        raise ModelFileError(
+            f"It holds a {header['class']!r}; known are {', '.join(sorted(ESTIMATORS))}."
+        )
+    estimator = ESTIMATORS[header["class"]]
+    params = unpack(header["params"], find_map)
+    if header["format"] < 3:
+        params = {RENAMED.get(name, name): value for name, value in params.items()}
+    model = estimator(**params)
+    columns = model.columns_ = parts.rebuild_columns(header["columns"], arrays)
+    model.n_features_in_ = len(columns.columns)
+    if columns.named:
+        model.feature_names_in_ = np.array(columns.names, dtype=object)
+    network = issubclass(estimator, TNEstimator)
+    rebuild_cores = parts.rebuild_network if network else parts.rebuild_cp
+    cores = model.tensor_ = rebuild_cores(len(columns.columns), header["tensor"], arrays)
+    model.maps_ = parts.rebuild_maps(header["maps"], columns, cores, arrays, find_map)
+    for name, attribute in ARRAYS.items():
+        setattr(model, attribute, parts.take_floats(arrays, name, (cores.n_outputs,)))
+    for name in PLAIN.keys() & header.keys():
+        setattr(model, PLAIN[name], unpack(header[name], find_map))
+    model.history_ = parts.rebuild_history(header["history"], arrays)
+    if header.get("marginals"):  # format 1 has none
+        model.marginals_ = parts.rebuild_marginals(header["marginals"], columns, cores, arrays)
+    if "labels" in header:
+        model.classes_ = unpack_labels(header["labels"], parts.take(arrays, "classes"))
+    if header["format"] < 3:  # older files do not tell the loss of the fit from the parameter
+        model.loss_ = model._loss()
+    if hasattr(model, "partial_fit"):
+        model._passes = None  # what it remembers is not saved
+    _check_whole(model)
+    if arrays:
+        raise ValueError(f"these arrays belong to nothing: {', '.join(sorted(arrays))[:200]}.")
+    return model
+
+
+def _check_whole(model: Any) -> None:
+    """Check what belongs to the model as a whole."""
+    validation.check(model)
+    n_outputs = model.tensor_.n_outputs
+    if np.any(model._scale <= 0):
+        raise ValueError("the scale of the target must be positive.")
+    if type(model.n_iter_) is not int or model.n_iter_ < 0:
+        raise ValueError(f"n_iter is {model.n_iter_!r}, not a number of epochs.")
+    n_jobs = getattr(model, "n_jobs", None)
+    if not (n_jobs is None or isinstance(n_jobs, int)):
+        raise ValueError(f"n_jobs must be a whole number or None, got {n_jobs!r}.")
+    if not isinstance(model.device, str):
+        raise ValueError(f"device must be text, such as 'cpu', got {model.device!r:.40}.")
+    if isinstance(model, TNEstimator):
+        networks.resolve(model.format)
+    if isinstance(model, Classification):
+        classes = model.classes_
+        if classes.ndim != 1 or not np.array_equal(np.unique(classes), classes):
+            raise ValueError("the classes must be sorted and differ from each other.")
+        if len(classes) < 2 or n_outputs != (1 if len(classes) == 2 else len(classes)):
+            raise ValueError(f"{len(classes)} classes do not go with {n_outputs} outputs.")
+    elif type(model._flat_target) is not bool or (model._flat_target and n_outputs > 1):
+        raise ValueError(f"flat_target cannot be {model._flat_target!r} with {n_outputs} outputs.")
+    model._loss()  # raises where the parameter is not one of the model's losses
+    if not hasattr(model, "loss_") or model._resolve_loss(model.loss_) != model.loss_:
+        raise ValueError(f"the loss of the fit cannot be {getattr(model, 'loss_', None)!r:.100}.")
+    interaction = getattr(model, "interaction_", 1.0)
+    if type(interaction) is not float or not 0.0 < interaction < np.inf:
+        raise ValueError(f"interaction must be a positive number, got {interaction!r:.40}.")

@@ -1,0 +1,302 @@
+"""The parts of a fitted model as header entries and arrays, and back.
+
+What is read is checked as if someone had made it up: names, shapes, parameters, and that the slots
+of every map point into its core, since compiled code follows them unchecked. What is wrong is told
+by a ValueError, or by whatever error Python finds fitting; who loads a file adds its path.
+
+Rebuilding takes the arrays of a part out of the dict that it is given: what is left over at the
+end belongs to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from polyadic import networks
+from polyadic.data.columns import Column, Columns
+from polyadic.data.marginals import Marginal
+from polyadic.io.files import ModelFileError
+from polyadic.io.plain import OWN_MAPS, from_text, pack, to_text, unpack
+from polyadic.maps import FeatureMap
+from polyadic.networks.cores import Cores, NetworkCores
+from polyadic.networks.cp import CPCores
+
+FindMap = Callable[[str], type[FeatureMap]]
+Arrays = dict[str, np.ndarray]
+Curves = list[dict[str, list[float]]]
+
+_LARGEST = 2**31 - 1  # a rank or an order beyond it is made up
+
+
+# ---- arrays --------------------------------------------------------------------------------------
+
+
+def take(arrays: Arrays, name: str, shape: tuple | None = None) -> np.ndarray:
+    """Take an array out; refuse another shape than this, where None is any length."""
+    if name not in arrays:
+        raise ValueError(f"the array {name!r} is missing.")
+    array = arrays.pop(name)
+    if shape is not None:
+        _check_shape(name, array, shape)
+    return array
+
+
+def take_floats(arrays: Arrays, name: str, shape: tuple) -> np.ndarray:
+    """Take an array of finite floating-point numbers out."""
+    array = take(arrays, name, shape)
+    if array.dtype.kind != "f" or not np.all(np.isfinite(array)):
+        raise ValueError(f"the array {name!r} must hold finite floating-point numbers.")
+    return array
+
+
+def _check_shape(name: str, array: np.ndarray, shape: tuple) -> None:
+    if array.ndim != len(shape) or any(
+        want not in (None, have) for have, want in zip(array.shape, shape)
+    ):
+        wanted = " x ".join("any" if want is None else str(want) for want in shape)
+        raise ValueError(f"the array {name!r} has the shape {array.shape} and should be {wanted}.")
+
+
+def check_finite(arrays: Arrays) -> None:
+    """Refuse to save what could not be loaded again."""
+    for name, array in arrays.items():
+        if not np.all(np.isfinite(array)):
+            raise ValueError(
+                f"The model cannot be saved: its {name} is not finite. Training has diverged; fit "
+                "again with a lower learning_rate, or scale a target of huge numbers first."
+            )
+
+
+# ---- columns -------------------------------------------------------------------------------------
+
+
+def pack_columns(columns: Columns) -> tuple[dict[str, Any], Arrays]:
+    """Return the entry of the columns, and their categories as JSON texts in UTF-8."""
+    entry, arrays = columns.to_json(), {}
+    for n, column in enumerate(entry["columns"]):
+        categories = column.pop("categories")
+        if column["kind"] == "categorical":
+            arrays[f"columns.{n}.categories"] = to_text(categories)
+    return entry, arrays
+
+
+def rebuild_columns(entry: dict[str, Any], arrays: Arrays) -> Columns:
+    """Rebuild names, kinds and categories."""
+    columns = []
+    for n, column in enumerate(entry["columns"]):
+        categories = None
+        if column["kind"] == "categorical":
+            categories = from_text(take(arrays, f"columns.{n}.categories", (None,)))
+        columns.append({**column, "categories": categories})
+    return Columns.from_json({**entry, "columns": columns})
+
+
+# ---- maps ----------------------------------------------------------------------------------------
+
+
+def map_finder(maps: Iterable[type[FeatureMap]]) -> FindMap:
+    """Return what finds the class of a map by its name, among polyadic's own and those given."""
+    known = {}
+    for cls in maps:
+        if not (isinstance(cls, type) and issubclass(cls, FeatureMap)):
+            raise TypeError(f"maps must hold subclasses of FeatureMap, got {cls!r}.")
+        known[cls.__name__] = cls
+
+    def find(name: str) -> type[FeatureMap]:
+        if "." not in name:
+            if name not in OWN_MAPS:
+                raise ModelFileError(
+                    f"It uses the map {name!r}, which this version of polyadic does not have. "
+                    f"Known are: {', '.join(sorted(OWN_MAPS))}."
+                )
+            return OWN_MAPS[name]
+        own = name.rpartition(".")[2]
+        if own not in known:
+            raise ModelFileError(
+                f"It uses the map class {name!r}, which is not part of polyadic. Import the class "
+                f"and pass it: polyadic.load(path, maps=[{own}])."
+            )
+        return known[own]
+
+    return find
+
+
+def pack_maps(maps: Sequence[FeatureMap]) -> tuple[list[dict[str, Any]], Arrays]:
+    """Return the entries of fitted maps, and what they have learnt."""
+    entries: list[dict[str, Any]] = []
+    arrays: Arrays = {}
+    for n, own in enumerate(maps):
+        entries.append({**pack(own), "arrays": list(own.arrays())})
+        arrays |= {f"maps.{n}.{name}": array for name, array in own.arrays().items()}
+    return entries, arrays
+
+
+def rebuild_maps(
+    entries: list[dict[str, Any]],
+    columns: Columns,
+    cores: Cores,
+    arrays: Arrays,
+    find_map: FindMap,
+) -> list[FeatureMap]:
+    """Rebuild the fitted map of every column; it must go with the column and its core."""
+    if len(entries) != len(columns.columns):
+        raise ValueError(f"{len(entries)} maps for {len(columns.columns)} columns.")
+    return [
+        _rebuild_map(n, column, entry, len(cores.factors[n]), arrays, find_map)
+        for n, (column, entry) in enumerate(zip(columns.columns, entries))
+    ]
+
+
+def _rebuild_map(
+    n: int, column: Column, entry: dict[str, Any], dim: int, arrays: Arrays, find_map: FindMap
+) -> FeatureMap:
+    """Rebuild the fitted map of column n, whose core has `dim` rows."""
+    cls = find_map(entry["@map"])
+    learnt = {name: take(arrays, f"maps.{n}.{name}") for name in entry["arrays"]}
+    out = cls.restore(unpack(entry["params"], find_map), learnt)
+    if out.kind != column.kind or out.dim != dim:
+        raise ValueError(
+            f"{out!r:.100} serves {out.kind} columns and has {out.dim} elements, but column {n} is "
+            f"{column.kind} and its core has {dim} rows."
+        )
+    if cls in OWN_MAPS.values():
+        _check_state(out)
+    _check_slots(out, column)
+    return out
+
+
+def _check_state(own: FeatureMap) -> None:
+    """Refuse fitted arrays that fitting could not have left behind in one of polyadic's maps.
+
+    They go to compiled code, which does not check them. Fitting an equal map to two values checks
+    the parameters and shows the type and the number of dimensions that each array must have.
+    """
+    fresh = own.clone().fit(np.arange(2.0 if own.kind == "numeric" else 2))
+    for name, model in fresh.arrays().items():
+        array = own.arrays()[name]
+        same = (array.dtype, array.ndim) == (model.dtype, model.ndim)
+        if not same or (array.size == 0) != (model.size == 0) or not np.all(np.isfinite(array)):
+            raise ValueError(
+                f"the {name} of {own!r} should be finite {model.dtype} of {model.ndim} dimensions."
+            )
+        if name in ("knots_", "breaks_") and not np.all(array[1:] > array[:-1]):
+            raise ValueError(f"the {name} of {own!r} do not ascend.")
+        if name == "breaks_" and (len(array) < 2 or array[0] != -1.0 or array[-1] != 1.0):
+            raise ValueError(f"the breaks_ of {own!r} must go from -1 to 1.")
+
+
+def _check_slots(own: FeatureMap, column: Column) -> None:
+    """Encode some numbers, or every category, and refuse slots that lie outside of the core."""
+    if column.categories is None:
+        state = [np.ravel(a) for a in own.arrays().values() if a.dtype.kind == "f"]
+        probe = np.concatenate([[np.nan, 0.0], *state]).astype(float)
+    else:
+        probe = np.arange(-1, len(column.categories))
+    with np.errstate(all="ignore"):
+        index, value = own.encode(probe)
+        alone, _ = own.encode(probe[:1])
+    fits = index.ndim == 2 and index.shape == value.shape and len(index) == len(probe)
+    fits = fits and alone.shape == (1, index.shape[1]) and index.dtype.kind in "iu"
+    if not fits or np.any(index < 0) or np.any(index >= own.dim):
+        raise ValueError(f"{own!r} of column {column.name!r} has slots outside of its core.")
+
+
+# ---- cores ---------------------------------------------------------------------------------------
+
+
+def pack_cores(cores: Cores) -> tuple[dict[str, Any], Arrays]:
+    """Return the entry of cores, and their arrays."""
+    arrays = {f"factors.{n}": factor for n, factor in enumerate(cores.factors)}
+    arrays["intercept"] = cores.intercept
+    if isinstance(cores, NetworkCores):
+        arrays["multiplier"] = cores.scale
+        arrays |= {f"extras.{n}": extra for n, extra in enumerate(cores.extras)}
+        return pack({"format": cores.name, "rank": cores.rank, "order": cores.order}), arrays
+    arrays["weights"] = cores.weights
+    arrays |= {f"additive.{n}": part for n, part in enumerate(cores.additive or ())}
+    return {"additive": cores.additive is not None}, arrays
+
+
+def rebuild_cp(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> CPCores:
+    """Rebuild CP cores; rank and number of outputs are those of the weights."""
+    weights = take_floats(arrays, "weights", (None, None))
+    rank, n_outputs = weights.shape
+    if weights.size == 0:
+        raise ValueError(f"the weights have the shape {weights.shape}: nothing is left to predict.")
+    intercept = take_floats(arrays, "intercept", (n_outputs,))
+    factors = [take_floats(arrays, f"factors.{n}", (None, rank)) for n in range(n_columns)]
+    parts = None
+    if entry["additive"]:
+        shapes = [(len(factor), n_outputs) for factor in factors]
+        parts = [take_floats(arrays, f"additive.{n}", shape) for n, shape in enumerate(shapes)]
+    return CPCores(factors, weights, intercept, parts)
+
+
+def rebuild_network(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> NetworkCores:
+    """Rebuild the cores of a network; its format says which shapes go with rank and order.
+
+    Whatever depends on rank or order, in memory or in time, is as large as the arrays that are
+    there: every other shape is refused.
+    """
+    name, rank, order = entry["format"], entry["rank"], entry["order"]
+    for value in (rank, order):
+        if type(value) is not int or not 1 <= value <= _LARGEST:
+            raise ValueError(f"a network cannot have rank {rank!r:.40} and order {order!r:.40}.")
+    intercept = take_floats(arrays, "intercept", (None,))
+    if len(intercept) == 0:
+        raise ValueError("the intercept is empty: nothing is left to predict.")
+    multiplier = take_floats(arrays, "multiplier", intercept.shape)
+    factors = [take_floats(arrays, f"factors.{n}", (None, None)) for n in range(n_columns)]
+    form = networks.resolve(name)([len(a) for a in factors], rank, len(intercept), order)
+    for n, factor in enumerate(factors):
+        _check_shape(f"factors.{n}", factor, (None, form.width))
+    shapes = form.extra_shapes()
+    extras = [take_floats(arrays, f"extras.{n}", shape) for n, shape in enumerate(shapes)]
+    return NetworkCores(name, rank, order, factors, extras, intercept, multiplier)
+
+
+# ---- marginals and history -----------------------------------------------------------------------
+
+
+def pack_marginals(marginals: Sequence[Marginal]) -> tuple[list[str], Arrays]:
+    """Return the names of a marginal's arrays, and the arrays of all.
+
+    Nothing where one has left the range of numbers: the model predicts without them.
+    """
+    parts = [own.arrays() for own in marginals]
+    if not parts or not all(np.all(np.isfinite(a)) for own in parts for a in own.values()):
+        return [], {}
+    named = {f"marginals.{n}.{k}": a for n, own in enumerate(parts) for k, a in own.items()}
+    return list(parts[0]), named
+
+
+def rebuild_marginals(
+    names: list[str], columns: Columns, cores: Cores, arrays: Arrays
+) -> list[Marginal]:
+    """Rebuild the marginal of every column; it must go with the column and its core."""
+    out = []
+    for n, (column, factor) in enumerate(zip(columns.columns, cores.factors)):
+        own = {name: take(arrays, f"marginals.{n}.{name}", (None,)) for name in names}
+        out.append(Marginal.restore(own, len(factor), len(column.categories or ())))
+    return out
+
+
+def pack_history(history: Curves) -> tuple[list[list[str]], Arrays]:
+    """Return the names of the learning curves of every member, and the curves."""
+    arrays = {
+        f"history.{m}.{name}": np.array(curve, dtype=float)
+        for m, curves in enumerate(history)
+        for name, curve in curves.items()
+    }
+    return [list(curves) for curves in history], arrays
+
+
+def rebuild_history(entries: list[list[str]], arrays: Arrays) -> Curves:
+    """Rebuild the learning curves of every member."""
+    return [
+        {name: take(arrays, f"history.{m}.{name}", (None,)).tolist() for name in names}
+        for m, names in enumerate(entries)
+    ]

@@ -1,0 +1,92 @@
+"""What a fitted model offers to those who explain it, show it or save it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from polyadic.data.columns import Columns
+from polyadic.data.marginals import Marginal
+from polyadic.maps.base import FeatureMap
+from polyadic.networks.cores import Cores
+from polyadic.objective.losses import Loss
+
+
+class FittedModel(Protocol):
+    """A fitted model of a table, of any format.
+
+    Some models have more, which the functions of this module ask for: `classes_`, where it predicts
+    classes, `marginals_`, unless its file is of an older version, and `n_jobs`.
+    """
+
+    @property
+    def columns_(self) -> Columns:
+        """Names, kinds and categories of the columns."""
+        ...
+
+    @property
+    def maps_(self) -> list[FeatureMap]:
+        """The fitted map of each column."""
+        ...
+
+    @property
+    def tensor_(self) -> Cores:
+        """Cores, output weights and intercept, in units of the target."""
+        ...
+
+    @property
+    def loss_(self) -> Loss:
+        """The loss that the model was fitted with."""
+        ...
+
+    @property
+    def history_(self) -> list[dict[str, list[float]]]:
+        """The learning curves of each member."""
+        ...
+
+    def raw(self, X: Any) -> np.ndarray:
+        """Return the prediction before the link, (n, L)."""
+        ...
+
+    def response(self, raw: np.ndarray) -> np.ndarray:
+        """Return what raw predictions (n, L) mean: numbers, or probabilities, (n, L)."""
+        ...
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the predicted numbers or classes."""
+        ...
+
+    def code_target(self, y: Any, n_rows: int) -> np.ndarray:
+        """Check the targets of n rows and return them as numbers, (n, L), or class numbers (n, 1).
+
+        Raises ValueError for what this model does not predict.
+        """
+        ...
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor parameters by name."""
+        ...
+
+
+def classes_of(model: FittedModel) -> np.ndarray | None:
+    """Return the classes that a model predicts, (K,); None where it predicts numbers."""
+    return getattr(model, "classes_", None)
+
+
+def known_marginals(model: FittedModel) -> list[Marginal] | None:
+    """Return what a model knows of its training columns; None for a file of an older version."""
+    return getattr(model, "marginals_", None)
+
+
+def threads_of(model: FittedModel) -> int | None:
+    """Return the `n_jobs` of a model; one thread where it has no such parameter."""
+    return getattr(model, "n_jobs", 1)
+
+
+def output_names(model: FittedModel) -> list[str]:
+    """Return a name for each output: "" for a single number, or the class that a score is of."""
+    n_outputs, classes = model.tensor_.n_outputs, classes_of(model)
+    if classes is not None:
+        return [str(c) for c in classes[-n_outputs:].tolist()]
+    return [""] if n_outputs == 1 else [f"y{i}" for i in range(n_outputs)]
