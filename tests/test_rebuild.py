@@ -59,6 +59,27 @@ def forge(model, path, change):
     path.write_bytes(safetensors.numpy.save(tensors, {"polyadic": text}))
 
 
+def as_format_2(header, tensors):
+    """Write the header as version 0.1 wrote it: other names of parameters, no loss of the fit."""
+    header["format"] = 2
+    for old, new in {"max_epochs": "max_iter", "average": "ema_decay"}.items():
+        header["params"][old] = header["params"].pop(new)
+    for new in ("tol", "quantile"):
+        header["params"].pop(new, None)
+    for new in ("loss", "interaction"):
+        header.pop(new, None)
+
+
+@pytest.mark.parametrize("name", [NAMED, THREE])
+def test_a_file_of_format_2_is_still_read(name, fitted, tmp_path):
+    model, X = fitted[name]
+    forge(model, tmp_path / "old", as_format_2)
+    again = load(tmp_path / "old")
+    np.testing.assert_array_equal(again.raw(X), model.raw(X))
+    assert again.get_params() == model.get_params()
+    assert again.loss_ == model.loss_
+
+
 def put(*keys):
     """Return a change that writes the last key under the others, in the header."""
     *way, last, value = keys
