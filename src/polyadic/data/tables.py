@@ -178,7 +178,7 @@ def is_missing(value: Any) -> bool:
 
 
 def factorise(values: Values) -> tuple[np.ndarray, list[Scalar | None]]:
-    """Number the distinct values of a column.
+    """Give each distinct value of a column a number.
 
     Only distinct values pass through Python code, one by one, so a long column with few categories
     is fast; the numbering itself is left to the compiled code of each kind of table.
@@ -209,7 +209,7 @@ def factorise(values: Values) -> tuple[np.ndarray, list[Scalar | None]]:
 
 
 def factorise_by_join(values: nw.Series) -> tuple[np.ndarray, list]:
-    """Number the distinct values of a Polars or PyArrow column."""
+    """Give each distinct value of a Polars or PyArrow column a number."""
     series = values.unique()
     if isinstance(values.dtype, nw.String) and 4 * len(series) > len(values):
         # Where most rows differ a dict is faster than a join, which is what `replace_strict` is.
@@ -220,7 +220,7 @@ def factorise_by_join(values: nw.Series) -> tuple[np.ndarray, list]:
 
 
 def factorise_list(values: list) -> tuple[np.ndarray, list]:
-    """Number the distinct values of a list, with a dict."""
+    """Give each distinct value of a list a number, with a dict."""
     try:
         distinct = list(dict.fromkeys(values))
     except TypeError:  # unhashable values become categories by their text

@@ -267,7 +267,7 @@ def _held_out(table: _Table, y: np.ndarray, train: np.ndarray, test: np.ndarray)
 
 
 def _encode(values: np.ndarray, missing: str | None = None) -> _Categories:
-    """Number the categories in sorted order, whole numbers by size, and name them by strings."""
+    """Give categories numbers in sorted order, whole numbers by size; their names are strings."""
     names, codes = np.unique(values, return_inverse=True)
     if missing is not None and missing in names:
         gap = names.tolist().index(missing)

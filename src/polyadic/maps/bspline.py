@@ -72,11 +72,13 @@ class BSpline(FeatureMap):
 
     @property
     def dim(self) -> int:
+        """Number of basis elements: the splines, and the constant."""
         self._check_fitted()
         return len(self.breaks_) + self.degree
 
     @property
     def degrees(self) -> np.ndarray:
+        """Order of each basis element, (d,): 0 for the constant, 1 for all others."""
         return (np.arange(self.dim) > 0).astype(np.int64)
 
     @property

@@ -56,8 +56,10 @@ class Chebyshev(FeatureMap):
 
     @property
     def dim(self) -> int:
+        """Number of basis elements d, the constant included."""
         return self.d
 
     @property
     def degrees(self) -> np.ndarray:
+        """Order of each basis element, (d,): the degree of its polynomial."""
         return np.arange(self.d)

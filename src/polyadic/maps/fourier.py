@@ -56,11 +56,12 @@ class Fourier(FeatureMap):
 
     @property
     def dim(self) -> int:
+        """Number of basis elements: a sine and a cosine per frequency, and the constant."""
         return 1 + 2 * self.n_frequencies
 
     @property
     def degrees(self) -> np.ndarray:
-        """The frequency of each element: [0, 1, 1, 2, 2, ...]."""
+        """Order of each basis element, (d,): its frequency, [0, 1, 1, 2, 2, ...]."""
         return (np.arange(self.dim) + 1) // 2
 
     @property
@@ -107,8 +108,10 @@ class Trigonometric(FeatureMap):
 
     @property
     def dim(self) -> int:
+        """Number of basis elements: a cosine and a sine."""
         return 2
 
     @property
     def degrees(self) -> np.ndarray:
+        """Order of each basis element, (2,): 0 for the cosine, 1 for the sine."""
         return np.arange(2)

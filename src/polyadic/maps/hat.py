@@ -125,11 +125,13 @@ class Hat(FeatureMap):
 
     @property
     def dim(self) -> int:
+        """Number of basis elements: one hat per knot, and the constant."""
         self._check_fitted()
         return 1 + len(self.knots_)
 
     @property
     def degrees(self) -> np.ndarray:
+        """Order of each basis element, (d,): 0 for the constant, 1 for all others."""
         return (np.arange(self.dim) > 0).astype(np.int64)
 
     @property

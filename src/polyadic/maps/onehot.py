@@ -70,9 +70,11 @@ class OneHot(FeatureMap):
 
     @property
     def dim(self) -> int:
+        """Number of basis elements: one per category kept, and the constant."""
         self._check_fitted()
         return 1 + int(self.lookup_.max())
 
     @property
     def degrees(self) -> np.ndarray:
+        """Order of each basis element, (d,): 0 for the constant, 1 for all others."""
         return (np.arange(self.dim) > 0).astype(np.int64)

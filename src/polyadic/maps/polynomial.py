@@ -96,10 +96,12 @@ class Polynomial(FeatureMap):
 
     @property
     def dim(self) -> int:
+        """Number of basis elements d, the constant included."""
         return self.d
 
     @property
     def degrees(self) -> np.ndarray:
+        """Order of each basis element, (d,): its power of x, 0 for the constant."""
         return np.arange(self.d)
 
     def _scaled(self, x: np.ndarray) -> np.ndarray:

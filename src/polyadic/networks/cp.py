@@ -188,7 +188,7 @@ class CanonicalPolyadic(Format):
         return self.rank
 
     def extra_shapes(self) -> list[tuple[int, ...]]:
-        """The output weights."""
+        """Return the shape of the output weights."""
         return [(self.rank, self.n_outputs)]
 
     def contract(self, parts: Array, extras: Sequence[Array]) -> Array:

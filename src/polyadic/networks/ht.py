@@ -21,7 +21,7 @@ class HierarchicalTucker(Format):
 
     @property
     def width(self) -> int:
-        """k numbers for each basis element."""
+        """How many numbers each basis element has: the rank k."""
         return self.rank
 
     def levels(self) -> list[int]:
@@ -37,12 +37,12 @@ class HierarchicalTucker(Format):
         return out
 
     def extra_shapes(self) -> list[tuple[int, ...]]:
-        """The transfer tensors of each level, stacked, and the root."""
+        """Return the shapes of the stacked transfer tensors of each level, and of the root."""
         k = self.rank
         return [*((pairs, k * k, k) for pairs in self.levels()), (k, self.n_outputs)]
 
     def numbers_per_row(self) -> int:
-        """The outer products of a level."""
+        """Return the size of the outer products of the widest level."""
         return max(1, self.n_columns // 2) * self.rank**2
 
     def contract(self, parts: Array, extras: Sequence[Array]) -> Array:

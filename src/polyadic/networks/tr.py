@@ -24,11 +24,11 @@ class TensorRing(Format):
         return self.rank**2
 
     def extra_shapes(self) -> list[tuple[int, ...]]:
-        """The output core, where there are several outputs."""
+        """Return the shape of the output core, where there are several outputs."""
         return [] if self.n_outputs == 1 else [(self.n_outputs, self.rank, self.rank)]
 
     def numbers_per_penalty(self) -> int:
-        """A transfer matrix of r^2 x r^2 a column, and the products of them."""
+        """Return the size of the transfer matrices, r^2 x r^2 each, and of their products."""
         return 2 * self.n_columns * self.width**2
 
     def contract(self, parts: Array, extras: Sequence[Array]) -> Array:

@@ -20,7 +20,7 @@ class TensorTrain(Format):
         return self.rank**2
 
     def extra_shapes(self) -> list[tuple[int, ...]]:
-        """The two ends of the train."""
+        """Return the shapes of the two ends of the train."""
         return [(self.rank,), (self.rank, self.n_outputs)]
 
     def contract(self, parts: Array, extras: Sequence[Array]) -> Array:
@@ -82,6 +82,7 @@ def write_sums(core: np.ndarray, slope: np.ndarray, used: int) -> None:
 
 
 def check_rank(network: Format, needed: int) -> None:
+    """Raise an error where the rank is too small for a linear start."""
     if network.rank < needed:
         raise ValueError(
             f"init='linear' needs a rank of at least {needed} in format={network.name!r} with "

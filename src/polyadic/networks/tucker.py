@@ -20,7 +20,7 @@ class Tucker(Format):
 
     @property
     def width(self) -> int:
-        """k numbers for each basis element."""
+        """How many numbers each basis element has: the rank k."""
         return self.rank
 
     @property
@@ -29,12 +29,12 @@ class Tucker(Format):
         return (self.n_columns + 1) // 2
 
     def extra_shapes(self) -> list[tuple[int, ...]]:
-        """The core tensor."""
+        """Return the shape of the core, kept as one matrix for each output."""
         down, across = self.half, self.n_columns - self.half
         return [(self.rank**down, self.rank**across, self.n_outputs)]
 
     def numbers_per_row(self) -> int:
-        """The outer products of either half, and what the core makes of the first."""
+        """Return the size of the outer products of both halves, and of the first times the core."""
         across = self.rank ** (self.n_columns - self.half)
         return self.rank**self.half + 2 * across * self.n_outputs
 

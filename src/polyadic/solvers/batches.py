@@ -21,7 +21,7 @@ class Column(Protocol):
     """The local features of a batch in one column."""
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         ...
 
     def meet(self, core: np.ndarray) -> np.ndarray:
