@@ -58,8 +58,8 @@ def test_a_fit_meets_no_kernel_in_a_form_that_was_not_compiled_ahead(name, monke
     assert forms(kernels) == before
 
 
-# A plan that is compiled in a few seconds: contraction, losses, hats, and the kernels of a prior.
-SMALL = Plan(least_squares=False, adam=False, prior=True)
+# A plan that is compiled in a few seconds: contraction, losses, and hats in two forms.
+SMALL = Plan(least_squares=False, adam=False)
 _SHARED = """
 import os, time
 from polyadic.kernels import compiling
@@ -74,7 +74,7 @@ def wait_for_help(work, claims, done):
 
 compiling._take_turns = wait_for_help
 compiling.compile_example = lambda example: (own.append(example), original(example))
-plan = Plan(least_squares=False, adam=False, prior=True)
+plan = Plan(least_squares=False, adam=False)
 compiling.compile_all(plan, n_processes=2)
 work = compiling._work(plan)
 entries = [name for _, _, names in os.walk(os.environ["NUMBA_CACHE_DIR"]) for name in names]
