@@ -92,8 +92,8 @@ def test_contraction_does_not_depend_on_other_rows():
 def batch_gradient(problem, cores, rows):
     """Run the compiled gradient of the mean loss in double precision.
 
-    In one form for all models, since a form takes seconds to compile: an additive part is zero where
-    there is none, and every column says whether it is dense.
+    In one form for all models, since a form takes seconds to compile: an additive part is zero
+    where there is none, and every column says whether it is dense.
     """
     features = problem.local
     if cores.additive is None:
