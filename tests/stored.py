@@ -12,8 +12,8 @@ from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegre
 from polyadic.formats import FORMATS
 from polyadic.store import load, save
 
-TINY = {"rank": 4, "n_members": 1, "max_epochs": 2, "random_state": 0}
-NETWORK = {"rank": 4, "order": 3, "max_epochs": 2, "random_state": 0}
+TINY = {"rank": 4, "n_members": 1, "max_iter": 2, "random_state": 0}
+NETWORK = {"rank": 4, "order": 3, "max_iter": 2, "random_state": 0}
 ROWS = 60
 PACKED = {"packed", "packed_hats"}  # made from the rest when needed
 

@@ -15,10 +15,10 @@ torch = needs.package("torch")
 
 pytestmark = pytest.mark.no_cover  # as in test_sklearn_checks.py
 TINY = {
-    "max_epochs": 3,
+    "max_iter": 3,
     "batch_size": 32,
     "learning_rate": 0.03,
-    "average": 0.8,
+    "ema_decay": 0.8,
 }
 RANKS = dict.fromkeys(formats.FORMATS, 3) | {"tucker": 2}
 WIDE = "check_sample_weight_equivalence_on_dense_data"  # thirty columns
@@ -26,7 +26,7 @@ WIDE = "check_sample_weight_equivalence_on_dense_data"  # thirty columns
 # epochs are trained: the twenty held-out rows of a check may stop a run before it has begun to
 # learn (one tucker model in 81). scikit-learn asks for a score of 0.5; seen so over 61 seeds: 0.75.
 SCORED = {"check_regressors_train", "check_classifiers_train", "check_class_weight_classifiers"}
-LEARNING = {"max_epochs": 25, "n_iter_no_change": 25}
+LEARNING = {"max_iter": 25, "n_iter_no_change": 25}
 
 
 @pytest.fixture(autouse=True)

@@ -44,18 +44,18 @@ class CPRegressor(Regression, CPEstimator):
         starts Adam from one such sweep, and is what "auto" takes for the squared error where maps
         allow it. "adam+als" ends with sweeps, for as long as held-out rows gain by them; "auto"
         takes it where columns have polynomials, or other maps without knots, of up to five
-        elements, `max_epochs` is left alone, and a sweep costs little beside Adam.
+        elements, `max_iter` is left alone, and a sweep costs little beside Adam.
     engine : "fused" or "torch"
         "torch" trains by automatic differentiation on `device`; it needs the extra `torch`.
     device : str, default="cpu"
     n_members : int or "auto", default="auto"
         Models that are averaged, and merged into one; "auto" is 5. With one, no strengths of L2 and
         smoothness are tried.
-    max_epochs, batch_size : int or "auto"
+    max_iter, batch_size : int or "auto"
     learning_rate : float or "auto"
         The peak of the schedule; "auto" is 0.015, less for more than ten columns.
     schedule : "one_cycle" or "constant"
-    average : float, default=0.99
+    ema_decay : float, default=0.99
         Weight of the past in the running average of the parameters; 0 for none.
     early_stopping : bool, default=True
         Hold out a part of the rows, another one for each member, and keep the best epoch on it.
@@ -103,7 +103,7 @@ class CPClassifier(Classification, CPEstimator):
     "balanced" or None).
 
     Two classes are fitted under a prior on the weight tensor (docs/defaults.md), by solver="als",
-    as long as `solver`, `max_epochs`, `l2`, `smoothness`, `order_alpha` and `init` are left alone.
+    as long as `solver`, `max_iter`, `l2`, `smoothness`, `order_alpha` and `init` are left alone.
     Held-out rows then choose how much interaction to believe in, also with one member, and nothing
     else: two members (n_members="auto") learn from all rows, their rank (rank="auto") is 16 to 64,
     the more the more interaction was found, and `n_iter_no_change` and all that steers Adam have no
@@ -143,11 +143,11 @@ class CPClassifier(Classification, CPEstimator):
         engine="fused",
         device="cpu",
         n_members="auto",
-        max_epochs="auto",
+        max_iter="auto",
         batch_size="auto",
         learning_rate="auto",
         schedule="one_cycle",
-        average=0.99,
+        ema_decay=0.99,
         early_stopping=True,
         validation_fraction=0.1,
         n_iter_no_change=None,
@@ -171,11 +171,11 @@ class CPClassifier(Classification, CPEstimator):
             engine=engine,
             device=device,
             n_members=n_members,
-            max_epochs=max_epochs,
+            max_iter=max_iter,
             batch_size=batch_size,
             learning_rate=learning_rate,
             schedule=schedule,
-            average=average,
+            ema_decay=ema_decay,
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,
@@ -208,7 +208,7 @@ class TNRegressor(Regression, TNEstimator):
         Highest order of interaction, for "fm" and "pn".
     solver : str, default="Adam"
         The name of an optimiser in `torch.optim`, or "riemannian" for format="tt": Exponential
-        Machines, which have no use for `average` and refuse numbers above 0 for `l2` and
+        Machines, which have no use for `ema_decay` and refuse numbers above 0 for `l2` and
         `smoothness`, since cores are not unique on the manifold.
     l2 : float or "auto"
         A number acts on all arrays of the network, "auto" on the cores of the columns.
@@ -231,7 +231,7 @@ class TNRegressor(Regression, TNEstimator):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, (300, 3))
     >>> y = X[:, 0] * X[:, 1] + X[:, 2] ** 2
-    >>> model = TNRegressor("tt", maps="polynomial", rank=3, max_epochs=60, random_state=0)
+    >>> model = TNRegressor("tt", maps="polynomial", rank=3, max_iter=60, random_state=0)
     >>> bool(model.fit(X, y).score(X, y) > 0.9)
     True
     """
@@ -258,11 +258,11 @@ class TNClassifier(Classification, TNEstimator):
         smoothness="auto",
         init="near_one",
         solver="Adam",
-        max_epochs="auto",
+        max_iter="auto",
         batch_size="auto",
         learning_rate="auto",
         schedule="one_cycle",
-        average=0.99,
+        ema_decay=0.99,
         early_stopping=True,
         validation_fraction=0.1,
         n_iter_no_change=None,
@@ -284,11 +284,11 @@ class TNClassifier(Classification, TNEstimator):
             smoothness=smoothness,
             init=init,
             solver=solver,
-            max_epochs=max_epochs,
+            max_iter=max_iter,
             batch_size=batch_size,
             learning_rate=learning_rate,
             schedule=schedule,
-            average=average,
+            ema_decay=ema_decay,
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,

@@ -81,11 +81,11 @@ class CPEstimator(TableEstimator):
         engine="fused",
         device="cpu",
         n_members="auto",
-        max_epochs="auto",
+        max_iter="auto",
         batch_size="auto",
         learning_rate="auto",
         schedule="one_cycle",
-        average=0.99,
+        ema_decay=0.99,
         early_stopping=True,
         validation_fraction=0.1,
         n_iter_no_change=None,
@@ -108,7 +108,7 @@ class CPEstimator(TableEstimator):
         self.engine = engine
         self.device = device
         self.n_members = n_members
-        self.max_epochs = max_epochs
+        self.max_iter = max_iter
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.schedule = schedule
@@ -133,7 +133,7 @@ class CPEstimator(TableEstimator):
         """
         if self.solver != "auto":
             return self.solver
-        plain = self.engine == "fused" and self.init == "near_one" and self.max_epochs != 0
+        plain = self.engine == "fused" and self.init == "near_one" and self.max_iter != 0
         code = self._loss().code
         rank = min(RANKS) if code == LOGISTIC and self._believes() else _RANK
         wide = working_room(maps, rank, 0) > _MOST_ROOM
@@ -141,9 +141,9 @@ class CPEstimator(TableEstimator):
         if not plain or wide or max(map(n_slots, maps)) > MOST_SLOTS:
             return "adam"
         if slots > 0:
-            polish = code == SQUARED and self.max_epochs == "auto"
+            polish = code == SQUARED and self.max_iter == "auto"
             return "adam+als" if polish else "adam"
-        if code == LOGISTIC and self._believes() and self.max_epochs == "auto":
+        if code == LOGISTIC and self._believes() and self.max_iter == "auto":
             return "als"
         return "als+adam" if code in (SQUARED, LOGISTIC) else "adam"
 
@@ -165,11 +165,11 @@ class CPEstimator(TableEstimator):
         if solver == "als":
             patience = self.n_iter_no_change or PATIENCE
             usual = _PRIOR_SWEEPS if self._believes() else MAX_SWEEPS
-            sweeps = usual if self.max_epochs == "auto" else self.max_epochs
-            return ALS(max_epochs=sweeps, n_iter_no_change=patience)
+            sweeps = usual if self.max_iter == "auto" else self.max_iter
+            return ALS(max_iter=sweeps, n_iter_no_change=patience)
         if solver == "adam+als":
             return self._polished(self._adam(table), maps)
-        return AlsThenAdam(ALS(max_epochs=_WARM_SWEEPS), self._adam(table))
+        return AlsThenAdam(ALS(max_iter=_WARM_SWEEPS), self._adam(table))
 
     def _adam(self, table: Table) -> Adam:
         # Members run side by side; one alone shares its columns among the threads.
@@ -178,10 +178,10 @@ class CPEstimator(TableEstimator):
 
     def _polished(self, adam: Adam, maps: list[FeatureMap]) -> Solver:
         """Return Adam with sweeps after it that take no longer than it does."""
-        sweeps = int(adam.max_epochs / sweep_cost(maps, self._width(maps)))
+        sweeps = int(adam.max_iter / sweep_cost(maps, self._width(maps)))
         if self.solver != "auto":
             sweeps = max(1, sweeps)
-        return AdamThenAls(adam, ALS(max_epochs=min(sweeps, MAX_SWEEPS))) if sweeps else adam
+        return AdamThenAls(adam, ALS(max_iter=min(sweeps, MAX_SWEEPS))) if sweeps else adam
 
     def _width(self, maps: list[FeatureMap]) -> int:
         """Return how many terms there are in all, at most."""
@@ -249,7 +249,7 @@ class CPEstimator(TableEstimator):
         judged = held_out is not None or assign_folds(recipe, table, held_out, seed) is not None
         n_fits = count_fits(recipe, table, n_members, judged)
         members = self._with_progress(
-            recipe.solver.max_epochs * n_fits,
+            recipe.solver.max_iter * n_fits,
             lambda report: train_members(
                 recipe, maps, table, held_out, n_members, seed, self._threads(), report
             ),
@@ -279,7 +279,7 @@ class CPEstimator(TableEstimator):
         recipe = self._recipe(table, self._solver(table, self.maps_))
         recipe = replace(recipe, intercept=cores.intercept)
         return self._with_progress(
-            recipe.solver.max_epochs,
+            recipe.solver.max_iter,
             lambda report: [
                 resume(recipe, self.maps_, cores, self._free(cores), table, held_out, seed, report)
             ],
@@ -316,7 +316,7 @@ class CPEstimator(TableEstimator):
         table = self._read(X, y, sample_weight, first, classes)
         if self.engine != "fused":
             raise ValueError("partial_fit runs on engine='fused' only.")
-        solver = replace(self._adam(table), max_epochs=1, schedule="constant")
+        solver = replace(self._adam(table), max_iter=1, schedule="constant")
         recipe = self._recipe(table, solver)
         passes = copy.deepcopy(getattr(self, "_passes", None)) or _Passes(table.weight.mean())
         if first:

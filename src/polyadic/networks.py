@@ -70,11 +70,11 @@ class TNEstimator(TableEstimator):
         smoothness="auto",
         init="near_one",
         solver="Adam",
-        max_epochs="auto",
+        max_iter="auto",
         batch_size="auto",
         learning_rate="auto",
         schedule="one_cycle",
-        average=0.99,
+        ema_decay=0.99,
         early_stopping=True,
         validation_fraction=0.1,
         n_iter_no_change=None,
@@ -96,7 +96,7 @@ class TNEstimator(TableEstimator):
         self.smoothness = smoothness
         self.init = init
         self.solver = solver
-        self.max_epochs = max_epochs
+        self.max_iter = max_iter
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.schedule = schedule
@@ -167,7 +167,7 @@ class TNEstimator(TableEstimator):
             raise ValueError(f"init={init!r} has no method `network`, which networks start from.")
         recipe = replace(recipe, init=NetworkInit(init, self.format, self.order))
         return self._with_progress(
-            recipe.solver.max_epochs,
+            recipe.solver.max_iter,
             lambda report: train_members(recipe, maps, table, held_out, 1, seed, 1, report),
         )
 
@@ -182,7 +182,7 @@ class TNEstimator(TableEstimator):
             )
         recipe = replace(self._recipe(table, self._solver(table)), intercept=cores.intercept)
         return self._with_progress(
-            recipe.solver.max_epochs,
+            recipe.solver.max_iter,
             lambda report: [resume(recipe, self.maps_, cores, None, table, held_out, seed, report)],
         )
 

@@ -26,7 +26,7 @@ from polyadic.solvers.base import Problem, Report, Solution
 from polyadic.solvers.blocks import FLOOR, Block, check_maps, column_slots, depth, pad, solve_block
 from polyadic.solvers.course import Course, Schedule
 
-MAX_SWEEPS = 20  # max_epochs="auto"
+MAX_SWEEPS = 20  # max_iter="auto"
 PATIENCE = 3  # n_iter_no_change=None
 _TINY = np.finfo(float).tiny
 _HALVINGS = 12
@@ -47,7 +47,7 @@ class ALS(Schedule):
 
     learning_rate: float = 1.0
     batch_size: int = sys.maxsize
-    max_epochs: int = MAX_SWEEPS
+    max_iter: int = MAX_SWEEPS
     schedule: str = "constant"
     n_iter_no_change: int | None = PATIENCE
     damping: float = 1e-3
@@ -74,9 +74,9 @@ class AlsThenAdam:
     adam: Adam
 
     @property
-    def max_epochs(self) -> int:
+    def max_iter(self) -> int:
         """Sweeps and epochs."""
-        return self.als.max_epochs + self.adam.max_epochs
+        return self.als.max_iter + self.adam.max_iter
 
     def solve(
         self,
@@ -111,9 +111,9 @@ class AdamThenAls:
     als: ALS
 
     @property
-    def max_epochs(self) -> int:
+    def max_iter(self) -> int:
         """Epochs and sweeps."""
-        return self.adam.max_epochs + self.als.max_epochs
+        return self.adam.max_iter + self.als.max_iter
 
     def solve(
         self,

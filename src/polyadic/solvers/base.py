@@ -89,7 +89,7 @@ class Solver(Protocol):
     """Anything that turns initial cores into better ones."""
 
     @property
-    def max_epochs(self) -> int:
+    def max_iter(self) -> int:
         """How many epochs it may take."""
         ...
 
