@@ -18,6 +18,7 @@ TRIPLE = "aarch64-unknown-linux-gnu"
 def arm_code(kernel, args):
     """Return the kernel's LLVM code and its machine code, both as text."""
     options = {**jit._OPTIONS, "fastmath": jit.FAST, "no_cfunc_wrapper": True}
+    options["no_cpython_wrapper"] = True  # nobody calls it: a sixth of the code
     fresh = njit(**options)(kernel.py_func)  # code from the cache cannot be read
     fresh.compile(tuple(typeof(arg) for arg in args))
     machine = llvm.Target.from_triple(TRIPLE).create_target_machine(opt=2, jit=False)

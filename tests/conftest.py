@@ -55,9 +55,13 @@ def _shift_seeds():
 
 
 def pytest_sessionstart(session):
-    """Shift the seeds; compile kernels once, before there are workers that would each do it."""
+    """Shift the seeds; compile kernels once, before there are workers that would each do it.
+
+    Not for other tests that only borrow these settings, as those in `test_needs.py` do.
+    """
     _shift_seeds()
-    if getattr(session.config.option, "numprocesses", None):  # a worker has none
+    own = session.config.rootpath == _ROOT
+    if own and getattr(session.config.option, "numprocesses", None):  # a worker has none
         import polyadic
 
         polyadic.warmup()

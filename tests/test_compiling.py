@@ -59,8 +59,8 @@ def test_a_fit_meets_no_kernel_in_a_form_that_was_not_compiled_ahead(name, monke
     assert forms(kernels) == before
 
 
-# A needs that is compiled in a few seconds: contraction, losses, hats, and the kernels of a prior.
-SMALL = Needs(least_squares=False, adam=False, prior=True)
+# Needs that are compiled in a few seconds: contraction, losses, and hats in two forms.
+SMALL = Needs(least_squares=False, adam=False)
 _SHARED = """
 import os, time
 from polyadic.training import compiling, members
@@ -75,7 +75,7 @@ def wait_for_help(work, claims, done):
 
 compiling._take_turns = wait_for_help
 compiling.compile_example = lambda example: (own.append(example), original(example))
-needs = Needs(least_squares=False, adam=False, prior=True)
+needs = Needs(least_squares=False, adam=False)
 compiling.compile_all(needs, n_processes=2)
 work = compiling._work(needs)
 entries = [name for _, _, names in os.walk(os.environ["NUMBA_CACHE_DIR"]) for name in names]

@@ -92,8 +92,15 @@ def test_contraction_does_not_depend_on_other_rows():
 
 
 def batch_gradient(problem, cores, rows):
-    """Run the compiled gradient of the mean loss in double precision."""
-    state, features = AdamState.start(cores, np.float64), problem.local
+    """Run the compiled gradient of the mean loss in double precision.
+
+    In one form for all models, since a form takes seconds to compile: an additive part is zero
+    where there is none, and every column says whether it is dense.
+    """
+    features = problem.local
+    if cores.additive is None:
+        cores = replace(cores, additive=[np.zeros((d, cores.n_outputs)) for d in features.dims])
+    state = AdamState.start(cores, np.float64)
     flat = kernel.Rows(
         features.index.ravel(), features.value.ravel(), problem.y.astype(float), problem.weight
     )
@@ -103,7 +110,7 @@ def batch_gradient(problem, cores, rows):
         moments=state.moments,
         clock=state.clock,
         gradients=state.gradients,
-        layout=features.layout.for_kernel(),
+        layout=features.layout,
         rows=flat,
         intercept=cores.intercept,
         code=problem.loss.code,

@@ -21,15 +21,17 @@ torch = needs.package("torch")
 
 NAMES = sorted(networks.FORMATS)
 RAW = ["fm", "pn"]  # on raw columns
+# Few epochs, and all of them: held-out rows are few here, and may stop a run too early.
 SMALL = {
     "rank": 4,
-    "max_iter": 40,
+    "max_iter": 20,
     "batch_size": 32,
-    "learning_rate": 0.03,
+    "learning_rate": 0.05,
     "ema_decay": 0.9,
+    "early_stopping": False,
     "random_state": 0,
 }
-BRIEF = {**SMALL, "max_iter": 3}
+BRIEF = {**SMALL, "max_iter": 3, "early_stopping": True}
 every_format = pytest.mark.parametrize("name", NAMES)
 
 
@@ -61,7 +63,7 @@ def test_every_format_learns_a_product(name):
     X, y = product_table()
     family = "auto" if name in RAW else "polynomial"
     model = TNRegressor(name, maps=family, **SMALL).fit(X, y)
-    assert model.score(X, y) > 0.9
+    assert model.score(X, y) > 0.9  # seen over 12 seeds: 0.999 or more
     assert model.tensor_.name == name
     assert np.shape(model.predict(X)) == (300,)
 
@@ -70,7 +72,7 @@ def test_every_format_learns_a_product(name):
 def test_numbers_categories_and_missing_values(name):
     X, y = table()
     model = TNRegressor(name, **SMALL).fit(X, y)
-    assert model.score(X, y) > 0.6
+    assert model.score(X, y) > 0.6  # seen over 10 seeds, in 15 epochs: 0.70 (cp) or more
     blank = pd.DataFrame({"size": [np.nan], "age": [np.nan], "town": [None], "old": [None]})
     unseen = blank.assign(town="Zug")
     assert np.isfinite(model.predict(blank)[0])
@@ -85,17 +87,20 @@ def test_three_classes(name):
     share = model.predict_proba(X)
     assert share.shape == (300, 3)
     np.testing.assert_allclose(share.sum(axis=1), 1.0)
-    assert model.score(X, target) > 0.6
+    assert model.score(X, target) > 0.6  # seen over 10 seeds, in 15 epochs: 0.83 (cp) or more
 
 
-@every_format
-@pytest.mark.parametrize("loss", ["log_loss", "squared_error"])
+# A loss knows nothing of formats: one of mapped and one of raw columns stand for all.
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [*((name, "log_loss") for name in NAMES), ("tt", "squared_error"), ("fm", "squared_error")],
+)
 def test_two_classes(name, loss):
     X, y = table()
     target = labels(y, 2)
     model = TNClassifier(name, loss=loss, **SMALL).fit(X, target)
     assert model.decision_function(X).shape == (300,)
-    assert model.score(X, target) > 0.75
+    assert model.score(X, target) > 0.75  # seen over 10 seeds, in 15 epochs: 0.847 (cp) or more
 
 
 @every_format
@@ -104,7 +109,7 @@ def test_several_targets(name):
     Y = np.column_stack([y, 100 - 50 * y, X["age"] * 0.1])
     model = TNRegressor(name, **SMALL).fit(X, Y)
     assert model.predict(X).shape == (300, 3)
-    assert model.score(X, Y) > 0.5
+    assert model.score(X, Y) > 0.5  # seen over 10 seeds: 0.77 (cp) or more
 
 
 @pytest.mark.parametrize("loss", ["absolute_error", "huber", "poisson"])
@@ -143,7 +148,7 @@ def test_class_weight_is_sample_weight_by_class(name):
 def test_linear_start_is_the_linear_model(name, n_outputs):
     X, y = product_table()
     Y = np.column_stack([X[:, 2] + 0.3 * X[:, 0], -y, X[:, 1]])[:, :n_outputs]
-    params = {**SMALL, "rank": 5, "max_iter": 0, "early_stopping": False}
+    params = {**SMALL, "rank": 5, "max_iter": 0}
     model = TNRegressor(name, maps=maps.Polynomial(2), init="linear", **params).fit(X, Y)
     design = np.column_stack([np.ones(300), X])
     expected = design @ np.linalg.lstsq(design, Y, rcond=None)[0]
@@ -165,7 +170,7 @@ def test_linear_start_trains_on_or_is_refused(name):
 def test_gaussian_start_trains():
     X, y = product_table()
     init = inits.Gaussian(0.4)
-    model = TNRegressor("tt", maps="polynomial", init=init, **{**SMALL, "max_iter": 80})
+    model = TNRegressor("tt", maps="polynomial", init=init, **{**SMALL, "max_iter": 40})
     assert model.fit(X, y).score(X, y) > 0.9
 
 
@@ -216,7 +221,7 @@ def test_divergence_warns_and_names_the_parameter():
 def test_early_stopping_stops_early():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(200, 3)), rng.normal(size=200)  # nothing to learn
-    params = {**SMALL, "max_iter": 200}
+    params = {**SMALL, "max_iter": 200, "early_stopping": True}
     model = TNRegressor("tt", n_iter_no_change=3, schedule="constant", **params)
     assert model.fit(X, y).n_iter_ < 200
 
@@ -315,7 +320,7 @@ def test_order_penalty_shrinks_high_orders(name):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3))
     y = X.sum(axis=1) + X.prod(axis=1)
-    params = {**SMALL, "maps": maps.Polynomial(2), "max_iter": 60}
+    params = {**SMALL, "maps": maps.Polynomial(2), "max_iter": 25}
 
     def highest(model):
         """Return the coefficients of x_1 x_2 x_3 and of x_1, by asking at the corners."""
@@ -326,6 +331,7 @@ def test_order_penalty_shrinks_high_orders(name):
 
     plain = highest(TNRegressor(name, **params).fit(X, y))
     held = highest(TNRegressor(name, order_alpha=0.01, order_beta=3.0, **params).fit(X, y))
+    # Seen over 3 seeds and all formats: 0.92 or more; 0.11 or less; 0.83 or more.
     assert plain[0] > 0.7
     assert held[0] < 0.5 * plain[0]
     assert held[1] > 0.6 * plain[1]
@@ -335,8 +341,7 @@ def test_order_penalty_shrinks_high_orders(name):
 def test_l2_shrinks_predictions_and_every_array(name):
     X, y = product_table()
     family = "auto" if name in RAW else "polynomial"
-    # Every epoch is trained: the best one on held-out rows may be an early, hardly shrunk one.
-    params = {**SMALL, "maps": family, "early_stopping": False}
+    params = {**SMALL, "maps": family, "max_iter": 40, "learning_rate": 0.03}
     plain, held = (TNRegressor(name, l2=l2, **params).fit(X, y) for l2 in (0.0, 1.0))
     # Seen: at most 0.855 (tr, 20 seeds, from 0.82), and 0.52 for the arrays (tt, 6 seeds).
     assert np.std(held.predict(X)) < 0.95 * np.std(plain.predict(X))
@@ -365,10 +370,10 @@ def test_order_says_how_many_columns_meet(name):
     rng = np.random.default_rng(0)
     X = rng.choice([-1.0, 1.0], (400, 3)) + 1e-6 * rng.normal(size=(400, 3))
     y = X.prod(axis=1)  # of order three, and of no lower one
-    params = {**SMALL, "rank": 6, "max_iter": 80}
+    params = {**SMALL, "rank": 6, "max_iter": 30}
     low, high = (TNRegressor(name, order=m, **params).fit(X, y).score(X, y) for m in (2, 3))
-    assert low < 0.3
-    assert high > 0.8
+    assert low < 0.3  # seen over 4 seeds: 0.03 or less
+    assert high > 0.8  # and 0.99 or more
 
 
 def test_tucker_over_many_columns_is_refused_with_its_size():

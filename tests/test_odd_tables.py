@@ -72,14 +72,14 @@ def test_other_tables_give_the_same_model(kind):
 
 def test_a_thousand_columns():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 1000))
+    X = rng.normal(size=(200, 1000))
     y = X[:, 3] - X[:, 700]
     model = CPRegressor(**{**SMALL, "max_iter": 5}).fit(X, y)
     assert np.all(np.isfinite(model.predict(X)))
     linear = CPRegressor(
         **{**SMALL, "max_iter": 2}, maps=maps.Polynomial(2), init="linear", solver="adam"
     )
-    assert linear.fit(X, y).score(X, y) > 0.8  # seen over 8 seeds: 0.93 or more
+    assert linear.fit(X, y).score(X, y) > 0.8  # seen over 8 seeds: 0.92 or more
     heavy = CPRegressor(
         **{**SMALL, "max_iter": 2}, maps=maps.Polynomial(2), order_alpha=1e-4, order_beta=2.0
     )
@@ -186,8 +186,9 @@ def test_warm_start_does_not_harm():
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(1200, 5))
     y = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 5 * X[:, 3] + 3 * rng.normal(size=1200)
-    model = CPRegressor(random_state=0, warm_start=True).fit(X[:600], y[:600])
+    model = CPRegressor(n_members=2, random_state=0, warm_start=True).fit(X[:600], y[:600])
     before = model.score(X[600:], y[600:])
+    # Seen over 10 seeds: from 0.0002 below to 0.0017 above.
     assert model.fit(X[:600], y[:600]).score(X[600:], y[600:]) > before - 0.03
 
 
