@@ -439,8 +439,8 @@ WITHOUT_TORCH = """
 
     X = np.random.default_rng(0).normal(size=(60, 2))
     small = {"n_members": 1, "rank": 2, "max_iter": 2}
-    print(message_of(lambda: polyadic.TNRegressor()))
-    print(message_of(lambda: polyadic.TNClassifier("cp")))
+    print(message_of(lambda: polyadic.TNRegressor().fit(X, X[:, 0])))
+    print(message_of(lambda: polyadic.TNClassifier("cp").fit(X, X[:, 0] > 0)))
     print(message_of(lambda: polyadic.CPRegressor(engine="torch", **small).fit(X, X[:, 0])))
     print(message_of(lambda: __import__("polyadic.nn")))
     print(polyadic.CPRegressor(**small).fit(X, X[:, 0]).predict(X).shape)
