@@ -15,14 +15,16 @@ from polyadic.estimators import validation
 from polyadic.estimators.base import TableEstimator
 from polyadic.estimators.targets import Classification, Regression
 from polyadic.kernels.examples import Form, Plan
-from polyadic.kernels.losses import LOGISTIC, SQUARED
+from polyadic.kernels.losses import LOGISTIC, OWN, SQUARED
 from polyadic.maps import Hat
 from polyadic.maps.base import FeatureMap
 from polyadic.networks.cp import CPCores
 from polyadic.solvers.adam import Adam, AdamState
-from polyadic.solvers.als import ALS, MAX_SWEEPS, PATIENCE, AdamThenAls, AlsThenAdam
+from polyadic.solvers.als import ALS, MAX_SWEEPS, PATIENCE
 from polyadic.solvers.blocks import sweep_cost, working_room
 from polyadic.solvers.contract import Solver
+from polyadic.solvers.registry import FUSED
+from polyadic.solvers.sequences import AdamThenAls, AlsThenAdam
 from polyadic.solvers.threads import MANY_SLOTS
 from polyadic.training.compiling import prepare_fit
 from polyadic.training.members import (
@@ -67,7 +69,7 @@ class CPEstimator(TableEstimator):
 
     @staticmethod
     def _solvers() -> list[str]:
-        return ["auto", "adam", "als", "als+adam", "adam+als"]
+        return ["auto", *FUSED]
 
     def __init__(
         self,
@@ -196,7 +198,7 @@ class CPEstimator(TableEstimator):
             raise ValueError(
                 f"solver={solver!r} runs on engine='fused' only; engine='torch' has solver='adam'."
             )
-        from polyadic.solvers.torch_optim import TorchOptim
+        from polyadic.solvers.torch_solver import TorchOptim
 
         return TorchOptim(**self._schedule(table, _PEAK_RATE), device=self.device)
 
@@ -268,7 +270,11 @@ class CPEstimator(TableEstimator):
             return  # another start may have an additive part, or not: it compiles as it goes
         shared = n_members == 1 and sum(map(n_slots, maps)) >= MANY_SLOTS
         plan = Plan(
-            Form(dense=any(m.all_slots for m in maps), order=recipe.order_alpha > 0),
+            Form(
+                dense=any(m.all_slots for m in maps),
+                order=recipe.order_alpha > 0,
+                own_loss=recipe.loss.code == OWN,
+            ),
             least_squares=isinstance(recipe.solver, ALS | AlsThenAdam | AdamThenAls),
             adam=not (isinstance(recipe.solver, ALS) or shared),
             prior=recipe.prior,

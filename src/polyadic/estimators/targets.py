@@ -60,12 +60,12 @@ class Classification(ClassifierMixin):
     _scales_target = False
 
     def _loss(self) -> losses.Loss:
+        two = len(self.classes_) == 2
         if isinstance(self.loss, losses.Logistic):  # the name it has for two classes
             loss: losses.Loss = losses.Softmax()
         else:
-            loss = losses.resolve(self.loss, losses.CLASSIFIER_LOSSES)
+            loss = losses.resolve(self.loss, "two classes" if two else "classes")
         if isinstance(loss, losses.Softmax):
-            two = len(self.classes_) == 2
             return losses.Logistic() if two else losses.Softmax(len(self.classes_))
         return loss
 

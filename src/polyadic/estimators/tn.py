@@ -142,7 +142,7 @@ class TNEstimator(TableEstimator):
                 plan["learning_rate"] = PEAK_RATE  # a share of a step, whatever the width
 
             return Riemannian(**plan, device=self.device)
-        from polyadic.solvers.torch_optim import TorchOptim
+        from polyadic.solvers.torch_solver import TorchOptim
 
         plan = self._schedule(table, _PEAK_RATE)
         return TorchOptim(**plan, optimiser=self.solver, device=self.device)

@@ -42,6 +42,7 @@ from polyadic.io.rebuild import ARRAYS, PLAIN, rebuild
 from polyadic.maps import FeatureMap
 from polyadic.networks.cores import NetworkCores
 from polyadic.networks.cp import CPCores
+from polyadic.objective.losses import Loss
 
 FORMAT = 2  # raised when files change in a way that older code cannot read
 _KEY = "polyadic"  # the only entry: safetensors writes several in no fixed order
@@ -80,7 +81,11 @@ def save(model: Model, path: str | os.PathLike) -> None:
     write_whole(path, safetensors.numpy.save(tensors, {_KEY: dumps(header)}))
 
 
-def load(path: str | os.PathLike, maps: Iterable[type[FeatureMap]] = ()) -> Model:
+def load(
+    path: str | os.PathLike,
+    maps: Iterable[type[FeatureMap]] = (),
+    losses: Iterable[type[Loss]] = (),
+) -> Model:
     """Read a model that `save` has written.
 
     Parameters
@@ -88,6 +93,8 @@ def load(path: str | os.PathLike, maps: Iterable[type[FeatureMap]] = ()) -> Mode
     path : str or path
     maps : list of FeatureMap classes, optional
         Map classes of your own that the model uses; they are found by their name.
+    losses : list of Loss classes, optional
+        Loss classes of your own, likewise.
 
     Returns
     -------
@@ -113,15 +120,13 @@ def load(path: str | os.PathLike, maps: Iterable[type[FeatureMap]] = ()) -> Mode
     >>> bool(np.all(again.predict(X) == model.predict(X)))
     True
     """
-    known = {}
-    for cls in maps:
-        if not (isinstance(cls, type) and issubclass(cls, FeatureMap)):
-            raise TypeError(f"maps must hold subclasses of FeatureMap, got {cls!r}.")
-        known[cls.__name__] = cls
+    known = {"map": _by_name(maps, FeatureMap, "maps"), "loss": _by_name(losses, Loss, "losses")}
     try:
         header, tensors = _read(Path(path))
         estimator = _ESTIMATORS[header["class"]]
-        return rebuild(estimator, header, tensors, lambda name: _find_map(name, known))
+        return rebuild(
+            estimator, header, tensors, lambda name, kind: _find_class(name, kind, known[kind])
+        )
     except (OSError, ModuleNotFoundError):
         raise
     except ModelFileError as error:
@@ -131,20 +136,31 @@ def load(path: str | os.PathLike, maps: Iterable[type[FeatureMap]] = ()) -> Mode
         raise ModelFileError(f"Cannot load {str(path)!r}. Its content is wrong: {told}") from error
 
 
-def _find_map(name: str, known: dict[str, type[FeatureMap]]) -> type[FeatureMap]:
-    """Return the class of a map among polyadic's own and those the user has passed."""
+def _by_name(classes: Iterable[type], base: type, parameter: str) -> dict[str, type]:
+    """Return the classes that a user has passed by their names."""
+    known = {}
+    for cls in classes:
+        if not (isinstance(cls, type) and issubclass(cls, base)):
+            raise TypeError(f"{parameter} must hold subclasses of {base.__name__}, got {cls!r}.")
+        known[cls.__name__] = cls
+    return known
+
+
+def _find_class(name: str, kind: str, known: dict[str, type]) -> type:
+    """Return the class of a "map" or a "loss", among polyadic's own maps and what was passed."""
     if "." not in name:
         if name not in OWN_MAPS:
             raise ModelFileError(
-                f"It uses the map {name!r}, which this version of polyadic does not have. "
+                f"It uses the {kind} {name!r}, which this version of polyadic does not have. "
                 f"Known are: {', '.join(sorted(OWN_MAPS))}."
             )
         return OWN_MAPS[name]
     own = name.rpartition(".")[2]
     if own not in known:
+        parameter = "maps" if kind == "map" else "losses"
         raise ModelFileError(
-            f"It uses the map class {name!r}, which is not part of polyadic. Import the class and "
-            f"pass it: polyadic.load(path, maps=[{own}])."
+            f"It uses the {kind} class {name!r}, which is not part of polyadic. Import the class "
+            f"and pass it: polyadic.load(path, {parameter}=[{own}])."
         )
     return known[own]
 

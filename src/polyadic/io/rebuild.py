@@ -7,7 +7,6 @@ told by a ValueError, or by whatever error Python finds fitting; `polyadic.io` g
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,11 @@ from polyadic.data.marginals import Marginal
 from polyadic.estimators import validation
 from polyadic.estimators.targets import Classification
 from polyadic.estimators.tn import TNEstimator
-from polyadic.io.plain import OWN_MAPS, from_text, unpack, unpack_labels
+from polyadic.io.plain import OWN_MAPS, FindClass, from_text, unpack, unpack_labels
 from polyadic.maps import FeatureMap
 from polyadic.networks.cores import NetworkCores
 from polyadic.networks.cp import CPCores
 
-FindMap = Callable[[str], type[FeatureMap]]
 Tensors = dict[str, np.ndarray]
 
 # What a fitted model keeps besides columns, maps, cores, history and classes, by its name in a
@@ -33,7 +31,7 @@ ARRAYS = {"center": "_center", "scale": "_scale"}
 _LARGEST = 2**31 - 1  # a rank or an order beyond it is made up
 
 
-def rebuild(estimator: Any, header: dict[str, Any], tensors: Tensors, find_map: FindMap) -> Any:
+def rebuild(estimator: Any, header: dict[str, Any], tensors: Tensors, find_class: FindClass) -> Any:
     """Return the fitted model that header and tensors describe.
 
     Parameters
@@ -43,10 +41,10 @@ def rebuild(estimator: Any, header: dict[str, Any], tensors: Tensors, find_map: 
         As read from a file by `polyadic.io`.
     tensors : dict of arrays
         Emptied on the way: whatever is left over is an error.
-    find_map : callable
-        Returns the class of a map by its name.
+    find_class : callable
+        Returns the class of a map or of a loss by its name.
     """
-    model = estimator(**unpack(header["params"], find_map))
+    model = estimator(**unpack(header["params"], find_class))
     columns = model.columns_ = _columns(header["columns"], tensors)
     model.n_features_in_ = len(columns.columns)
     if columns.named:
@@ -56,13 +54,13 @@ def rebuild(estimator: Any, header: dict[str, Any], tensors: Tensors, find_map: 
     if len(header["maps"]) != len(columns.columns):
         raise ValueError(f"{len(header['maps'])} maps for {len(columns.columns)} columns.")
     model.maps_ = [
-        _map(n, column, entry, len(cores.factors[n]), tensors, find_map)
+        _map(n, column, entry, len(cores.factors[n]), tensors, find_class)
         for n, (column, entry) in enumerate(zip(columns.columns, header["maps"]))
     ]
     for name, attribute in ARRAYS.items():
         setattr(model, attribute, _floats(tensors, name, (cores.n_outputs,)))
     for name in PLAIN.keys() & header.keys():
-        setattr(model, PLAIN[name], unpack(header[name], find_map))
+        setattr(model, PLAIN[name], unpack(header[name], find_class))
     model.history_ = [
         {name: _take(tensors, f"history.{m}.{name}", (None,)).tolist() for name in names}
         for m, names in enumerate(header["history"])
@@ -162,12 +160,12 @@ def _network(n_columns: int, entry: dict[str, Any], tensors: Tensors) -> Network
 
 
 def _map(
-    n: int, column: Column, entry: dict[str, Any], dim: int, tensors: Tensors, find_map: FindMap
+    n: int, column: Column, entry: dict[str, Any], dim: int, tensors: Tensors, find_class: FindClass
 ) -> FeatureMap:
     """Rebuild the fitted map of column n, whose core has `dim` rows."""
-    cls = find_map(entry["@map"])
+    cls = find_class(entry["@map"], "map")
     arrays = {name: _take(tensors, f"maps.{n}.{name}") for name in entry["arrays"]}
-    out = cls.restore(unpack(entry["params"], find_map), arrays)
+    out = cls.restore(unpack(entry["params"], find_class), arrays)
     if out.kind != column.kind or out.dim != dim:
         raise ValueError(
             f"{out!r:.100} serves {out.kind} columns and has {out.dim} elements, but column {n} is "
