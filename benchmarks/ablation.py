@@ -118,7 +118,7 @@ def compare(names: list[str], kind: type, variants: list) -> None:
     """Fit all variants on all sets and print how they do."""
     tables = [load(import_module(f"data.{name}"), 0, True) for name in names]
     small = min(tables, key=lambda data: len(data.y_train))
-    kind(max_epochs=1).fit(small.X_train, small.y_train)  # compiles the kernels
+    kind(max_iter=1).fit(small.X_train, small.y_train)  # compiles the kernels
     kind(random_state=0).fit(small.X_train, small.y_train)
     theirs, time = errors(lambda data: catboost.build(data, 0), tables)
     lines = [["CatBoost", "1.000", f"{time:.1f}"]]

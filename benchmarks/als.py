@@ -79,7 +79,7 @@ def sweep_time(split: Split) -> float:
 
     def fit(sweeps: int) -> float:
         model = CPRegressor(
-            solver="als", n_members=1, max_epochs=sweeps, n_iter_no_change=99, random_state=0
+            solver="als", n_members=1, max_iter=sweeps, n_iter_no_change=99, random_state=0
         )
         return seconds(lambda: model.fit(split.X, split.y))
 
@@ -100,12 +100,12 @@ def main() -> None:
         lines = []
         for n_members in MEMBERS:
             for solver in SOLVERS:  # a first fit compiles the kernels, or loads them
-                CPRegressor(solver=solver, n_members=1, max_epochs=1).fit(split.X, split.y)
+                CPRegressor(solver=solver, n_members=1, max_iter=1).fit(split.X, split.y)
                 own = {"solver": solver, "n_members": n_members}
                 lines.append([solver, str(n_members), *measure(split, seeds, **own)])
                 if solver != "als":
                     short = int(SHORT * (int(lines[-1][-1])))
-                    found = measure(split, seeds, **own, max_epochs=short)
+                    found = measure(split, seeds, **own, max_iter=short)
                     lines.append([f"{solver}, short", str(n_members), *found])
         print_table(["solver", "members", "val MSE", "sd", "fit s", "epochs"], lines)
     split, categories = ratings(), {"categorical_features": [0, 1], "rank": 16, "n_members": 1}
@@ -114,11 +114,11 @@ def main() -> None:
         [
             solver,
             str(epochs),
-            *measure(split, seeds, solver=solver, max_epochs=epochs, **categories),
+            *measure(split, seeds, solver=solver, max_iter=epochs, **categories),
         ]
         for solver, epochs in (("adam", "auto"), ("adam", 100), ("als", "auto"))
     ]
-    print_table(["solver", "max_epochs", "val MSE", "sd", "fit s", "epochs"], lines)
+    print_table(["solver", "max_iter", "val MSE", "sd", "fit s", "epochs"], lines)
     print_title("One sweep over California's 8 columns at rank 32, one thread")
     print(f"{1e3 * sweep_time(tables['california']):.0f} ms")
 

@@ -91,7 +91,7 @@ def run_default(split: Split, n_seeds: int) -> None:
         f"Defaults: mean errors and median times of {n_seeds} fits, seeds 0 to {n_seeds - 1}"
     )
     # A first fit compiles the kernels, or loads them from the cache.
-    CPRegressor(n_members=1, max_epochs=1).fit(split.X_train, split.y_train)
+    CPRegressor(n_members=1, max_iter=1).fit(split.X_train, split.y_train)
     runs: dict[str, list[Run]] = {name: [] for name in COMPARED}
     for seed in range(n_seeds):
         for name, build in COMPARED.items():

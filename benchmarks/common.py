@@ -39,10 +39,10 @@ def paper_recipe(seed: int, epochs: int = 100) -> Any:
         init=Gaussian(0.2),
         n_members=1,
         schedule="constant",
-        average=0.0,
+        ema_decay=0.0,
         learning_rate=1e-3,
         batch_size=32,
-        max_epochs=epochs,
+        max_iter=epochs,
         n_iter_no_change=epochs,  # to the end, as published
         random_state=seed,
     )

@@ -64,7 +64,7 @@ def network(row: Row, epochs: int) -> TNRegressor:
         smoothness=0,
         batch_size=512,
         learning_rate=0.005,
-        max_epochs=epochs,
+        max_iter=epochs,
         n_iter_no_change=epochs,  # the same epochs for all, however they go
         random_state=0,
     )

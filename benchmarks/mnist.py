@@ -41,7 +41,7 @@ def network(
         rank=rank,
         init=init,
         learning_rate=rate,
-        max_epochs=epochs,
+        max_iter=epochs,
         early_stopping=False,
         random_state=SEED,
     )
@@ -59,7 +59,7 @@ def cp_from_linear() -> CPClassifier:
         rank=30,
         init="linear",
         learning_rate=CAREFUL_RATE,
-        max_epochs=CAREFUL_EPOCHS,
+        max_iter=CAREFUL_EPOCHS,
         n_members=1,
         early_stopping=False,
         random_state=SEED,

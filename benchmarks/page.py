@@ -57,14 +57,14 @@ _PAGE = f"""() => {{
 def random_model(n_columns: int, rank: int) -> tuple[Any, np.ndarray, np.ndarray]:
     """Return a model of noise, and its rows: what a move costs does not depend on the fit."""
     X = np.random.default_rng(0).normal(size=(600, n_columns))
-    model = polyadic.CPRegressor(rank=rank, n_members=1, max_epochs=1, random_state=0)
+    model = polyadic.CPRegressor(rank=rank, n_members=1, max_iter=1, random_state=0)
     return model.fit(X, X[:, 0]), X, X[:, 0]
 
 
 def california(quick: bool) -> tuple[Any, np.ndarray, np.ndarray]:
     """Return the default model of California housing, and its test rows."""
     split = fetch_california_housing(split="paper")
-    model = polyadic.CPRegressor(random_state=0, **({"max_epochs": 2} if quick else {}))
+    model = polyadic.CPRegressor(random_state=0, **({"max_iter": 2} if quick else {}))
     return model.fit(split.X_train, split.y_train), split.X_test, split.y_test
 
 

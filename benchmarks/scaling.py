@@ -97,7 +97,7 @@ def fit(point: Point, X: np.ndarray, y: np.ndarray) -> None:
         rank=point.rank,
         n_members=1,
         n_jobs=1,
-        max_epochs=EPOCHS,
+        max_iter=EPOCHS,
         batch_size=point.batch,
         categorical_features=[0] if point.categories else "from_dtype",
         random_state=0,
@@ -117,7 +117,7 @@ def epoch_seconds(point: Point, X: np.ndarray, y: np.ndarray) -> float:
     if point.categories:
         columns[0], maps[0] = columns[0].astype(np.int64), OneHot()
     maps = [m.fit(x) for m, x in zip(maps, columns)]
-    solver = Adam(batch_size=point.batch, max_epochs=EPOCHS)
+    solver = Adam(batch_size=point.batch, max_iter=EPOCHS)
     recipe = Recipe(
         SquaredError(), np.zeros(1), point.rank, NearOne(), solver, None, None, 0.0, 2.0, False, 0.1
     )

@@ -45,13 +45,13 @@ from polyadic import CPClassifier, CPRegressor, explain
 X = np.random.default_rng(0).random((2000, 8))
 y = X[:, 0] * X[:, 1]
 """
-_FIT = "CPRegressor(random_state=0, n_members=1, max_epochs=2).fit(X, y)"
+_FIT = "CPRegressor(random_state=0, n_members=1, max_iter=2).fit(X, y)"
 # What is timed, and what happened before it: each line has a cache of its own unless it goes on.
 _COLD = {
     "regression, one member": ("", _FIT),
     "regression, defaults": ("", "CPRegressor(random_state=0).fit(X, y)"),
     "two classes": ("", "CPClassifier(random_state=0).fit(X, y > 0.25)"),
-    "many classes": ("", "CPClassifier(random_state=0, max_epochs=2).fit(X, (5 * y).astype(int))"),
+    "many classes": ("", "CPClassifier(random_state=0, max_iter=2).fit(X, (5 * y).astype(int))"),
     "predict, after a fit": ("model = " + _FIT, "model.predict(X)"),
     "explain, after a fit": ("model = " + _FIT, "explain.shapley(model, X[:100])"),
     "two classes, after regression": (_FIT, "CPClassifier(random_state=0).fit(X, y > 0.25)"),

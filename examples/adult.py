@@ -24,7 +24,7 @@ def main(out: Path, quick: bool = False) -> None:
     X, y = people.X_train, people.y_train
     if quick:
         X, y = X[:400], y[:400]
-    tiny = {"n_members": 1, "rank": 4, "max_epochs": 3} if quick else {}
+    tiny = {"n_members": 1, "rank": 4, "max_iter": 3} if quick else {}
     model = CPClassifier(verbose=1, random_state=0, **tiny).fit(X, y)
     probability = model.predict_proba(people.X_test)
     auc = roc_auc_score(people.y_test, probability[:, 1])

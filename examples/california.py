@@ -25,7 +25,7 @@ def main(out: Path, quick: bool = False) -> None:
     X, X_test, y, y_test = train_test_split(houses.data, houses.target, random_state=0)
     if quick:
         X, y = X[:400], y[:400]
-    tiny = {"n_members": 1, "rank": 4, "max_epochs": 3} if quick else {}
+    tiny = {"n_members": 1, "rank": 4, "max_iter": 3} if quick else {}
     model = CPRegressor(verbose=1, random_state=0, **tiny).fit(X, y)
     print(f"R2 on {len(y_test):,} houses held out: {model.score(X_test, y_test):.3f}\n")
 

@@ -23,7 +23,7 @@ def main(out: Path, quick: bool = False) -> None:
     X, y = ratings.X_train, ratings.y_train
     if quick:  # the rows come with all fives first
         X, y = X[::50], y[::50]
-    tiny = {"n_members": 1, "rank": 4, "max_epochs": 3} if quick else {}
+    tiny = {"n_members": 1, "rank": 4, "max_iter": 3} if quick else {}
     model = CPClassifier(verbose=1, random_state=0, **tiny).fit(X, y)
     auc = roc_auc_score(ratings.y_test, model.predict_proba(ratings.X_test)[:, 1])
     print(f"AUC on {len(ratings.y_test):,} ratings held out: {auc:.4f}\n")

@@ -62,7 +62,7 @@ def tensor_network(seed: int, format: str, epochs: int) -> dict[str, Any]:
         smoothness=0,
         batch_size=NETWORK_BATCH,
         learning_rate=NETWORK_RATE,
-        max_epochs=epochs,
+        max_iter=epochs,
         n_iter_no_change=epochs,
         random_state=seed,
     )
@@ -79,7 +79,7 @@ def raw_columns(seed: int, format: str, epochs: int) -> dict[str, Any]:
         smoothness=0,
         batch_size=NETWORK_BATCH,
         learning_rate=NETWORK_RATE,
-        max_epochs=epochs,
+        max_iter=epochs,
         n_iter_no_change=epochs,
         random_state=seed,
     )

@@ -160,14 +160,14 @@ def curve_table(found: Found) -> Table:
     rows = []
     for name in MAPS:
         model = f"curve, {name}"
-        whole = len([r for r in found.of(model) if len(r["curve"]) == max_epochs(found, model)])
+        whole = len([r for r in found.of(model) if len(r["curve"]) == max_iter(found, model)])
         cells = [*report.spread(found.values("val", model)), report.number(roughness(found, name))]
         rows.append([name, *cells, f"{whole} of {len(found.of(model))}"])
     header = ["map", "val MSE", "sd", "range", "fits", "roughness", "fits that ran to the end"]
     return Table("figure_california_curves", "Learning curves by map", header, rows)
 
 
-def max_epochs(found: Found, model: str) -> int:
+def max_iter(found: Found, model: str) -> int:
     """Return how many epochs a fit was given."""
     return max((r.settings["epochs"] for r in found.records(model)), default=0)
 

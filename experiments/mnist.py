@@ -55,7 +55,7 @@ def classifier(format: str, rank: int, init: Any, rate: float, epochs: int, seed
         "rank": rank,
         "init": init,
         "learning_rate": rate,
-        "max_epochs": epochs,
+        "max_iter": epochs,
         "early_stopping": False,
         "random_state": seed,
     }
@@ -120,7 +120,7 @@ def tucker(seed: int) -> dict[str, Any]:
     """Try Tucker, whose core tensor would have 784 modes."""
     X, y = data("in order")
     try:
-        TNClassifier("tucker", maps=Polynomial(2), rank=2, max_epochs=1).fit(X[:100], y[:100])
+        TNClassifier("tucker", maps=Polynomial(2), rank=2, max_iter=1).fit(X[:100], y[:100])
     except MemoryError as refusal:
         return {"refused": str(refusal)}
     return {"refused": ""}

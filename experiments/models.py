@@ -47,10 +47,10 @@ def cp_regressor(
         solver="adam",
         n_members=1,
         schedule="constant",
-        average=0.0,
+        ema_decay=0.0,
         learning_rate=LEARNING_RATE,
         batch_size=BATCH,
-        max_epochs=epochs,
+        max_iter=epochs,
         n_iter_no_change=epochs,
         random_state=seed,
     )
@@ -245,7 +245,7 @@ def warm_up() -> None:
     for model in (
         cp_regressor(0, d=3, rank=3, epochs=2),
         cp_regressor(0, d=3, rank=3, epochs=2, order_alpha=1e-3),
-        CPRegressor(n_members=1, max_epochs=2, random_state=0),
-        TNRegressor("tt", maps=Polynomial(3), max_epochs=2, random_state=0),
+        CPRegressor(n_members=1, max_iter=2, random_state=0),
+        TNRegressor("tt", maps=Polynomial(3), max_iter=2, random_state=0),
     ):
         model.fit(X, y)

@@ -84,7 +84,7 @@ def cp_classifier(seed: int) -> CPClassifier:
         init=Linear(NOISE),
         solver="adam",
         n_members=1,
-        average=0.0,
+        ema_decay=0.0,
         learning_rate=RATE,
         batch_size=BATCH,
         random_state=seed,
@@ -151,10 +151,10 @@ def network(seed: int, name: str, epochs: int, **settings: Any) -> TNClassifier:
         init=NearOne() if name == "ht" else Linear(),
         solver="riemannian" if riemannian else "Adam",
         schedule="constant",
-        average=0.0,
+        ema_decay=0.0,
         learning_rate="auto" if riemannian else RATE,
         batch_size=BATCH,
-        max_epochs=epochs,
+        max_iter=epochs,
         n_iter_no_change=epochs,
         random_state=seed,
         **penalty,
@@ -198,7 +198,7 @@ def balanced_test_rows() -> np.ndarray:
 
 def tucker(seed: int) -> dict[str, Any]:
     """Try Tucker, whose core tensor of order 26 was out of memory for the authors."""
-    model = TNClassifier("tucker", rank=5, loss="squared_error", max_epochs=1)
+    model = TNClassifier("tucker", rank=5, loss="squared_error", max_iter=1)
     try:
         model.fit(data().X_train, data().y_train)
     except MemoryError as refusal:

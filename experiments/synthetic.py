@@ -77,7 +77,7 @@ def raw_columns(seed: int, format: str, epochs: int) -> dict[str, Any]:
         l2=0.0,
         smoothness=0,
         batch_size=models.BATCH,
-        max_epochs=epochs,
+        max_iter=epochs,
         n_iter_no_change=epochs,
         random_state=seed,
     )
@@ -92,7 +92,7 @@ def train(seed: int, d: int, solver: str, epochs: int) -> dict[str, Any]:
         rank=5,
         solver=solver,
         batch_size=128,
-        max_epochs=epochs,
+        max_iter=epochs,
         n_iter_no_change=epochs,
         random_state=seed,
     )

@@ -8,7 +8,7 @@ import pytest
 
 from polyadic import CPClassifier, CPRegressor, maps
 
-ROWS, FEW = 60, {"rank": 4, "n_members": 1, "max_epochs": 2, "random_state": 0}
+ROWS, FEW = 60, {"rank": 4, "n_members": 1, "max_iter": 2, "random_state": 0}
 
 
 def numbers(seed=0, n_columns=3):
@@ -89,7 +89,7 @@ def three_classes():
 def merged_classes():
     X = mixed()
     y = np.where(target(numbers()) > 0, "high", "low")
-    model = CPClassifier(rank=3, n_members=2, max_epochs=2, random_state=0).fit(X, y)
+    model = CPClassifier(rank=3, n_members=2, max_iter=2, random_state=0).fit(X, y)
     return model, X
 
 

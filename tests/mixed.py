@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-SMALL = {"n_members": 1, "rank": 8, "max_epochs": 30, "random_state": 0}
+SMALL = {"n_members": 1, "rank": 8, "max_iter": 30, "random_state": 0}
 
 
 def table(n=300, seed=0):

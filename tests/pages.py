@@ -11,7 +11,7 @@ from polyadic import CPClassifier, CPRegressor
 TYPES = {"f4": np.float32, "f8": np.float64}
 HOSTILE = "<script>alert(1)</script>"
 WORSE = "\"'></script><img src=x onerror=alert(1)>&amp;\u2028"
-TINY = {"rank": 3, "n_members": 1, "max_epochs": 3, "solver": "adam", "random_state": 0}
+TINY = {"rank": 3, "n_members": 1, "max_iter": 3, "solver": "adam", "random_state": 0}
 
 
 def numeric_table(n_rows=200, n_columns=4, missing=0.1, seed=0):

@@ -118,12 +118,12 @@ PENALTIES = {
 }
 
 SOLVERS = {
-    "adam": Adam(max_epochs=10, batch_size=16),
-    "als": ALS(max_epochs=3),
-    "als+adam": AlsThenAdam(ALS(max_epochs=1), Adam(max_epochs=10, batch_size=16)),
-    "adam+als": AdamThenAls(Adam(max_epochs=10, batch_size=16), ALS(max_epochs=2)),
-    "riemannian": Riemannian(max_epochs=5, batch_size=16),
-    "torch": TorchOptim(max_epochs=10, batch_size=16),
+    "adam": Adam(max_iter=10, batch_size=16),
+    "als": ALS(max_iter=3),
+    "als+adam": AlsThenAdam(ALS(max_iter=1), Adam(max_iter=10, batch_size=16)),
+    "adam+als": AdamThenAls(Adam(max_iter=10, batch_size=16), ALS(max_iter=2)),
+    "riemannian": Riemannian(max_iter=5, batch_size=16),
+    "torch": TorchOptim(max_iter=10, batch_size=16),
 }
 
 # Name and parameters of every format.

@@ -12,8 +12,8 @@ from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegre
 from polyadic.io import load, save
 from polyadic.networks import FORMATS
 
-TINY = {"rank": 4, "n_members": 1, "max_epochs": 2, "random_state": 0}
-NETWORK = {"rank": 4, "order": 3, "max_epochs": 2, "random_state": 0}
+TINY = {"rank": 4, "n_members": 1, "max_iter": 2, "random_state": 0}
+NETWORK = {"rank": 4, "order": 3, "max_iter": 2, "random_state": 0}
 ROWS = 60
 PACKED = {"packed", "packed_hats"}  # made from the rest when needed
 

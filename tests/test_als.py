@@ -245,7 +245,7 @@ def test_singular_equations_are_no_obstacle(empty):
     )
     factors = [np.ones((m.dim, 6)) for m in family]
     start = CPCores(factors, np.zeros((6, 1)) if empty else np.ones((6, 1)), np.zeros(1))
-    solution = ALS(max_epochs=3).solve(problem, start, None, np.random.default_rng(0))
+    solution = ALS(max_iter=3).solve(problem, start, None, np.random.default_rng(0))
     np.testing.assert_allclose(solution.cores.contract(problem.local), y, atol=1e-3)
 
 
@@ -308,16 +308,16 @@ def test_order_of_rows_and_columns_does_not_matter():
     X, y = toy(400)
     rng = np.random.default_rng(2)
     rows, columns = rng.permutation(len(X)), rng.permutation(4)
-    expected = small(max_epochs=3).fit(X, y).predict(X)
-    shuffled = small(max_epochs=3).fit(X[rows], y[rows])
+    expected = small(max_iter=3).fit(X, y).predict(X)
+    shuffled = small(max_iter=3).fit(X[rows], y[rows])
     np.testing.assert_array_equal(shuffled.predict(X), expected)
-    permuted = small(max_epochs=3).fit(X[:, columns], y)
+    permuted = small(max_iter=3).fit(X[:, columns], y)
     np.testing.assert_allclose(permuted.predict(X[:, columns]), expected, atol=1e-3)
 
 
 def test_threads_do_not_change_the_result():
     X, y = toy(400)
-    one, two = (small(n_jobs=n, max_epochs=3).fit(X, y).predict(X) for n in (1, 2))
+    one, two = (small(n_jobs=n, max_iter=3).fit(X, y).predict(X) for n in (1, 2))
     np.testing.assert_array_equal(one, two)
 
 
@@ -331,7 +331,7 @@ def test_a_fit_stops_after_three_sweeps_in_vain_and_keeps_the_best():
 def test_the_additive_part_of_a_linear_start_moves_as_well():
     X, y = toy(600)
     model = small(n_members=1, rank=3, init=inits.Linear(), early_stopping=False).fit(X, y)
-    start = small(n_members=1, rank=3, init=inits.Linear(), max_epochs=0).fit(X, y)
+    start = small(n_members=1, rank=3, init=inits.Linear(), max_iter=0).fit(X, y)
     assert np.abs(model.tensor_.additive[2] - start.tensor_.additive[2]).max() > 1e-3
     curve = model.history_[0]["train_loss"]
     assert curve[-1] < 0.5 * curve[0]
@@ -339,7 +339,7 @@ def test_the_additive_part_of_a_linear_start_moves_as_well():
 
 def test_warm_start_never_ends_worse_on_the_rows_it_is_judged_on():
     X, y = toy(600)
-    model = small(n_members=1, max_epochs=2, warm_start=True)
+    model = small(n_members=1, max_iter=2, warm_start=True)
     held = {"X_val": X[:200], "y_val": y[:200]}
     before = model.fit(X[200:], y[200:], **held).score(X[:200], y[:200])
     assert model.fit(X[200:], y[200:], **held).score(X[:200], y[:200]) >= before - 1e-6
@@ -362,7 +362,7 @@ def noisy_polynomial(noise, n=240, seed=0):
 @pytest.mark.parametrize("map_", [maps.Polynomial(3), maps.Chebyshev(4), maps.Hat(6)], ids=repr)
 def test_sweeps_after_adam_never_end_worse_on_the_rows_they_are_judged_on(map_, noise):
     X, y = noisy_polynomial(noise)
-    params = {"maps": map_, "n_members": 1, "rank": 8, "max_epochs": 60}
+    params = {"maps": map_, "n_members": 1, "rank": 8, "max_iter": 60}
     judged = {"X_val": X[:80], "y_val": y[:80]}
     adam, both = (small(s, **params).fit(X[80:], y[80:], **judged) for s in ("adam", "adam+als"))
     error = [np.mean((m.predict(X[:80]) - y[:80]) ** 2) for m in (adam, both)]
@@ -374,7 +374,7 @@ def test_sweeps_after_adam_never_end_worse_on_the_rows_they_are_judged_on(map_, 
 
 def test_without_rows_to_judge_them_there_are_no_sweeps_after_adam():
     X, y = noisy_polynomial(0.3, 60)
-    params = {"maps": maps.Polynomial(3), "max_epochs": 20, "early_stopping": False}
+    params = {"maps": maps.Polynomial(3), "max_iter": 20, "early_stopping": False}
     adam, both = (small(s, **params).fit(X, y) for s in ("adam", "adam+als"))
     np.testing.assert_array_equal(adam.predict(X), both.predict(X))
 

@@ -10,7 +10,7 @@ from polyadic.estimators import validation
 
 X = np.random.default_rng(0).normal(size=(20, 3))
 Y = X[:, 0]
-FAST = {"n_members": 1, "rank": 2, "max_epochs": 1}
+FAST = {"n_members": 1, "rank": 2, "max_iter": 1}
 
 
 def refused(message, X=X, y=Y, error=ValueError, model=None, **fit):
@@ -103,7 +103,7 @@ def test_negative_counts():
         ("smoothness", None, "smoothness must be a number"),
         ("order_alpha", np.nan, "order_alpha must be a number"),
         ("n_members", 0, "n_members must be a whole number of at least 1"),
-        ("max_epochs", -1, "max_epochs must be a whole number of at least 0, or 'auto'"),
+        ("max_iter", -1, "max_iter must be a whole number of at least 0, or 'auto'"),
         ("batch_size", 0, "batch_size must be a whole number"),
         ("learning_rate", "fast", "learning_rate must be a number"),
         ("average", 1.0, "average must be a number from 0"),

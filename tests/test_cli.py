@@ -92,7 +92,7 @@ def test_units_lead_back_to_the_table():
 
 def test_effects_lead_back_to_the_units_of_the_table():
     task = demo._task(datasets.load_synthetic, "Synthetic table", "y")
-    model = CPRegressor(n_members=1, rank=4, max_epochs=3, random_state=0)
+    model = CPRegressor(n_members=1, rank=4, max_iter=3, random_state=0)
     model.fit(task.table(task.split.X_train), task.split.y_train)
     found = explain.effects(model)
     shown = demo.in_units(found, task)

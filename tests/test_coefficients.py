@@ -14,7 +14,7 @@ from polyadic import CPClassifier, CPRegressor, explain, maps, networks
 from polyadic.explain import coefficient, coefficients
 from polyadic.explain.elements import affine_powers
 
-ROWS, FEW = 40, {"rank": 3, "n_members": 1, "max_epochs": 2, "random_state": 0}
+ROWS, FEW = 40, {"rank": 3, "n_members": 1, "max_iter": 2, "random_state": 0}
 
 
 def numbers(n_columns=3):

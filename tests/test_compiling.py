@@ -21,13 +21,13 @@ FEW = {"random_state": 0, "n_members": 1, "rank": 3}
 # What is fitted, and the plan by which its kernels are compiled ahead.
 FITS = {
     "regression": (lambda: CPRegressor(**FEW).fit(X, Y), Plan(members=False)),
-    "members": (lambda: CPRegressor(max_epochs=2, random_state=0).fit(X, Y), Plan()),
+    "members": (lambda: CPRegressor(max_iter=2, random_state=0).fit(X, Y), Plan()),
     "polynomials": (
         lambda: CPRegressor(maps=maps.Polynomial(3), **FEW).fit(X, Y),
         Plan(Form(dense=True), members=False),
     ),
     "order": (
-        lambda: CPRegressor(order_alpha=0.1, max_epochs=2, solver="adam", **FEW).fit(X, Y),
+        lambda: CPRegressor(order_alpha=0.1, max_iter=2, solver="adam", **FEW).fit(X, Y),
         Plan(Form(order=True), least_squares=False, members=False),
     ),
     "two classes": (
@@ -35,7 +35,7 @@ FITS = {
         Plan(adam=False, prior=True),
     ),
     "three classes": (
-        lambda: CPClassifier(max_epochs=2, **FEW).fit(X, np.digitize(Y, [-1, 1])),
+        lambda: CPClassifier(max_iter=2, **FEW).fit(X, np.digitize(Y, [-1, 1])),
         Plan(least_squares=False, members=False),
     ),
 }

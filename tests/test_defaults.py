@@ -11,7 +11,7 @@ from polyadic.solvers.contract import Solution
 from polyadic.solvers.sequences import AdamThenAls, AlsThenAdam
 from polyadic.training import members
 
-QUICK = {"rank": 4, "max_epochs": 8, "random_state": 0}
+QUICK = {"rank": 4, "max_iter": 8, "random_state": 0}
 
 
 def noisy_table(n=400, n_columns=4, noise=0.1, seed=0):
@@ -33,7 +33,7 @@ def strengths_used(monkeypatch, estimator, n=400):
 
 def test_auto_takes_adam_where_a_row_meets_more_elements_than_least_squares_serves():
     X = np.random.default_rng(0).random((60, 2))
-    model = CPRegressor(maps=maps.BSpline(degree=4), n_members=1, max_epochs=1).fit(X, X[:, 0])
+    model = CPRegressor(maps=maps.BSpline(degree=4), n_members=1, max_iter=1).fit(X, X[:, 0])
     assert np.all(np.isfinite(model.predict(X)))
 
 
@@ -68,7 +68,7 @@ def test_threads_do_not_change_what_is_chosen():
 
 def test_columns_without_effect_are_held_flatter_than_by_equal_weights(monkeypatch):
     X, y = noisy_table(600, 8, noise=0.5)
-    params = {"n_members": 1, "rank": 8, "max_epochs": 60, "solver": "adam", "random_state": 0}
+    params = {"n_members": 1, "rank": 8, "max_iter": 60, "solver": "adam", "random_state": 0}
 
     def flatness():
         model = CPRegressor(**params).fit(X, y)
@@ -100,7 +100,7 @@ def test_a_repeated_column_has_the_knots_of_its_weights():
         (CPRegressor(maps="polynomial"), False),
         (CPRegressor(loss="huber"), False),
         (CPRegressor(init="linear"), False),
-        (CPRegressor(max_epochs=0), False),
+        (CPRegressor(max_iter=0), False),
         (CPRegressor(solver="adam"), False),
     ],
     ids=str,
@@ -108,16 +108,16 @@ def test_a_repeated_column_has_the_knots_of_its_weights():
 def test_auto_starts_from_a_sweep_where_that_is_the_faster_way(model, sweeps):
     X, y = noisy_table(60)
     model.set_params(n_members=1, rank=2, early_stopping=False, batch_size=60)
-    epochs = model.max_epochs
-    model.set_params(max_epochs=0).fit(X, y).set_params(max_epochs=epochs)
+    epochs = model.max_iter
+    model.set_params(max_iter=0).fit(X, y).set_params(max_iter=epochs)
     table = model._read(X, y, None, fresh=False)
     assert isinstance(model._solver(table, model.maps_), AlsThenAdam) == sweeps
 
 
 def solver_of(model, X, y):
     """Return what a fit of all rows would train by."""
-    epochs = model.max_epochs
-    model.set_params(max_epochs=0).fit(X, y).set_params(max_epochs=epochs)
+    epochs = model.max_iter
+    model.set_params(max_iter=0).fit(X, y).set_params(max_iter=epochs)
     return model._solver(model._read(X, y, None, fresh=False), model.maps_)
 
 
@@ -130,7 +130,7 @@ def solver_of(model, X, y):
         ({"maps": {"x0": maps.Polynomial(2)}}, True),
         ({"maps": maps.Polynomial(6)}, False),
         ({"maps": maps.Polynomial(75, normalize=True)}, False),
-        ({"max_epochs": 50}, False),
+        ({"max_iter": 50}, False),
         ({"loss": "huber"}, False),
         ({"init": "gaussian"}, False),
         ({"solver": "adam"}, False),
@@ -146,7 +146,7 @@ def test_auto_ends_with_sweeps_where_maps_are_small_polynomials(params, sweeps):
 def test_sweeps_after_adam_take_no_longer_than_it_does():
     short, long = (noisy_table(n) for n in (300, 40_000))
     model = CPRegressor(maps="polynomial", n_members=1, random_state=0)
-    assert solver_of(model, *short).second.max_epochs == MAX_SWEEPS
+    assert solver_of(model, *short).second.max_iter == MAX_SWEEPS
     assert isinstance(solver_of(model, *long), Adam)
 
 
@@ -172,7 +172,7 @@ def test_polynomials_without_noise_are_found_exactly(name, n_members):
 def test_a_fit_that_only_gets_worse_is_cut_short():
     rng = np.random.default_rng(0)
     X, y = rng.uniform(-1, 1, (300, 12)), rng.normal(size=300)
-    params = {"n_members": 1, "l2": 0, "smoothness": 0, "max_epochs": 200, "solver": "adam"}
+    params = {"n_members": 1, "l2": 0, "smoothness": 0, "max_iter": 200, "solver": "adam"}
     model = CPRegressor(random_state=0, **params).fit(X, y)
     assert model.n_iter_ < 150
 

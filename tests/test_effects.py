@@ -124,7 +124,7 @@ def fitted(X, classes):
     y = X[:, 0] * X[:, 1] + np.sin(X[:, 2])
     if classes:
         return CPClassifier(**FEW).fit(X, y > 0)
-    return CPRegressor(**FEW | {"max_epochs": 30}).fit(X, (y - y.mean()) / y.std())
+    return CPRegressor(**FEW | {"max_iter": 30}).fit(X, (y - y.mean()) / y.std())
 
 
 @pytest.mark.parametrize("chosen", SETS[:4], ids=str)

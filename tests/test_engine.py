@@ -193,7 +193,7 @@ def test_dense_columns_follow_textbook_adam(order):
     problem = replace(problem, fixed=penalties.ridge(family, 0.01))
     cores = parts.random_cores(problem.local.dims, 4, 1, zeros=0.0)
     cores = replace(cores, intercept=np.zeros(1))
-    solver = Adam(learning_rate=0.01, batch_size=16, max_epochs=3, schedule="constant", average=0.9)
+    solver = Adam(learning_rate=0.01, batch_size=16, max_iter=3, schedule="constant", ema_decay=0.9)
     weight = problem.weight / problem.weight.mean()
     scaled = replace(problem, rows=replace(problem.rows, weight=weight))
     shuffles = np.random.default_rng(7)
@@ -224,7 +224,7 @@ def test_lazy_average_equals_the_average_over_every_step():
     family = [maps.OneHot().fit(column)]
     problem = make_problem(losses.SquaredError(), 1, family, [column])
     cores = parts.random_cores(problem.local.dims, 2, 1, zeros=0.0)
-    solver = Adam(learning_rate=0.05, batch_size=4, max_epochs=1, schedule="constant", average=0.8)
+    solver = Adam(learning_rate=0.05, batch_size=4, max_iter=1, schedule="constant", ema_decay=0.8)
     run = FusedCourse(solver, problem, cores, np.ones((2, 1)))
     order = rng.permutation(200)
     mean = run.state.parameters.table.astype(float)
@@ -256,7 +256,7 @@ def test_penalty_of_rarely_met_rows_is_not_forgotten():
     )
     factor = np.zeros((41, 1))
     cores = CPCores([factor], np.ones((1, 1)), np.zeros(1))
-    solver = Adam(learning_rate=0.02, batch_size=8, max_epochs=150, average=0.99)
+    solver = Adam(learning_rate=0.02, batch_size=8, max_iter=150, ema_decay=0.99)
     solution = solver.solve(problem, cores, np.zeros((1, 1)), np.random.default_rng(0))
     found = solution.cores.factors[0][1:, 0]
     # Ridge: minimise (a - 1)^2 / 40 + strength a^2, over a category's share of 1 / 40 of the rows.
@@ -270,7 +270,7 @@ def test_divergence_is_reported_with_the_parameter_to_change():
     family = [maps.Polynomial(4).fit(x) for x in columns]
     problem = make_problem(losses.SquaredError(), 1, family, columns)
     cores = parts.random_cores(problem.local.dims, 4, 1)
-    solver = Adam(learning_rate=1e30, max_epochs=5, schedule="constant")
+    solver = Adam(learning_rate=1e30, max_iter=5, schedule="constant")
     solution = solver.solve(problem, cores, np.ones((4, 1)), np.random.default_rng(0))
     assert not solution.converged
     assert "learning_rate" in solution.message

@@ -21,7 +21,7 @@ from polyadic.training.members import merge
 def test_permuting_columns_permutes_cores(n_members):
     X, y = table()
     order = [2, 0, 3, 1]
-    params = {**SMALL, "n_members": n_members, "max_epochs": 10}
+    params = {**SMALL, "n_members": n_members, "max_iter": 10}
     model = CPRegressor(**params).fit(X, y)
     other = CPRegressor(**params).fit(X.iloc[:, order], y)
     np.testing.assert_allclose(other.predict(X), model.predict(X), atol=2e-4 * y.std())
@@ -33,7 +33,7 @@ def test_permuting_columns_permutes_cores(n_members):
 def test_same_seed_gives_the_same_bits_whatever_n_jobs(estimator):
     X, y = table()
     target = y if estimator is CPRegressor else labels(y, 3)
-    params = {**SMALL, "n_members": 4, "max_epochs": 5}
+    params = {**SMALL, "n_members": 4, "max_iter": 5}
     models = [estimator(**params, n_jobs=n_jobs).fit(X, target) for n_jobs in (1, 2, -1, 2)]
     for other in models[1:]:
         assert same_model(models[0], other)
@@ -113,7 +113,7 @@ def test_units_of_columns_and_target_do_not_matter():
     y = X[:, 0] + X[:, 0] * X[:, 1]
     far = X * [1e-3, 4.0, 1e6] + [0.0, -50.0, 1e8]
     for family in ("auto", maps.Polynomial(3)):
-        params = {**SMALL, "maps": family, "max_epochs": 80}
+        params = {**SMALL, "maps": family, "max_iter": 80}
         near_score = CPRegressor(**params).fit(X, y).score(X, y)
         far_score = CPRegressor(**params).fit(far, 1e6 * y + 1e9).score(far, 1e6 * y + 1e9)
         assert near_score > 0.9
@@ -154,7 +154,7 @@ def test_pickling_keeps_the_model():
 def test_every_regression_loss_learns(loss):
     X, y = table()
     target = np.round(np.exp(y)) if loss == "poisson" else y
-    model = CPRegressor(**{**SMALL, "max_epochs": 80}, loss=loss).fit(X, target)
+    model = CPRegressor(**{**SMALL, "max_iter": 80}, loss=loss).fit(X, target)
     assert np.corrcoef(model.predict(X), target)[0, 1] > 0.55
     if loss == "poisson":
         assert model.predict(X).min() > 0
@@ -193,7 +193,7 @@ def test_the_papers_separate_tensors_keep_weights_of_one():
 def test_classes(n_classes, loss):
     X, y = table(600)
     target = labels(y, n_classes)
-    model = CPClassifier(**{**SMALL, "max_epochs": 60}, loss=loss).fit(X, target)
+    model = CPClassifier(**{**SMALL, "max_iter": 60}, loss=loss).fit(X, target)
     share = model.predict_proba(X)
     np.testing.assert_allclose(share.sum(axis=1), 1.0)
     assert share.shape == (600, n_classes)
@@ -219,7 +219,7 @@ def test_class_weight_is_sample_weight_by_class(loss, n_classes):
 
 def test_digits():
     X, y = load_digits(return_X_y=True)
-    model = CPClassifier(n_members=1, rank=24, max_epochs=15, random_state=0)
+    model = CPClassifier(n_members=1, rank=24, max_iter=15, random_state=0)
     # Seen over 20 seeds: 0.87 to 0.92; for generic code over 4: 0.89 to 0.92.
     assert model.fit(X[:1200], y[:1200]).score(X[1200:], y[1200:]) > 0.8
 
@@ -262,10 +262,10 @@ def test_partial_fit_goes_on_from_fit():
 
 def test_warm_start_goes_on_where_it_stopped():
     X, y = table()
-    model = CPRegressor(**{**SMALL, "max_epochs": 10}, warm_start=True, learning_rate=0.003)
+    model = CPRegressor(**{**SMALL, "max_iter": 10}, warm_start=True, learning_rate=0.003)
     scores = [model.fit(X, y).score(X, y) for _ in range(4)]
     assert scores[-1] > scores[0]
-    model.max_epochs = 0
+    model.max_iter = 0
     before = model.predict(X)
     np.testing.assert_allclose(model.fit(X, y).predict(X), before, rtol=1e-5, atol=1e-6)
 
@@ -284,7 +284,7 @@ def test_early_stopping_stops_early():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(200, 3)), rng.normal(size=200)  # nothing to learn
     model = CPRegressor(
-        n_members=1, max_epochs=300, n_iter_no_change=5, schedule="constant", random_state=0
+        n_members=1, max_iter=300, n_iter_no_change=5, schedule="constant", random_state=0
     )
     assert model.fit(X, y).n_iter_ < 300
 
@@ -312,9 +312,9 @@ def test_order_penalty_shrinks_high_orders():
 
 def test_progress_is_shown_on_request(capsys):
     X, y = table(60)
-    CPRegressor(**{**SMALL, "max_epochs": 3}, verbose=1).fit(X, y)
+    CPRegressor(**{**SMALL, "max_iter": 3}, verbose=1).fit(X, y)
     shown = capsys.readouterr().err
     assert "CPRegressor [####" in shown
     assert "100%" in shown
-    CPRegressor(**{**SMALL, "max_epochs": 3}).fit(X, y)
+    CPRegressor(**{**SMALL, "max_iter": 3}).fit(X, y)
     assert capsys.readouterr().err == ""

@@ -63,7 +63,7 @@ def model_of(case, shape, seed=0):
     y = np.random.default_rng(1).normal(size=(ROWS, n_outputs))
     families = [maps.Polynomial(3), maps.Hat(n_knots=3), maps.OneHot()]
     own = {f"c{n}": families[n % 3] for n in range(n_columns)}
-    model = CPRegressor(maps=own, rank=2, n_members=1, max_epochs=1, random_state=0).fit(X, y)
+    model = CPRegressor(maps=own, rank=2, n_members=1, max_iter=1, random_state=0).fit(X, y)
     rng = np.random.default_rng(seed + 5)
     network = parts.random_network(*case, [m.dim for m in model.maps_], n_outputs, seed)
     model.tensor_ = replace(
@@ -305,7 +305,7 @@ def test_a_hundred_columns_stay_in_range():
     n_columns = 100
     X = np.random.default_rng(0).choice([-1.0, 1.0], size=(30, n_columns))
     model = CPRegressor(
-        maps=maps.Polynomial(2), rank=2, n_members=1, max_epochs=1, random_state=0
+        maps=maps.Polynomial(2), rank=2, n_members=1, max_iter=1, random_state=0
     ).fit(X, X[:, 0])
     cores = [np.array([[1e-6] * 4, [0.0] * 4]) for _ in range(n_columns)]
     cores[7][1] = 1e-6
@@ -377,7 +377,7 @@ def test_shapley_values_and_base_add_up_to_the_prediction(case):
 def test_a_fitted_classifier_is_explained_as_it_predicts(name):
     X = table(4)
     y = np.array(["a", "b", "c"])[np.arange(ROWS) % 3]
-    model = TNClassifier(name, rank=2, max_epochs=2, random_state=0).fit(X, y)
+    model = TNClassifier(name, rank=2, max_iter=2, random_state=0).fit(X, y)
     found = explain.shapley(model, X)
     assert found.outputs == ["a", "b", "c"]
     np.testing.assert_allclose(

@@ -9,7 +9,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from polyadic import CPClassifier, CPRegressor, inits, maps
 from polyadic.solvers.inits import _truncated_normal
 
-NO_EPOCHS = {"n_members": 1, "max_epochs": 0, "early_stopping": False, "random_state": 0}
+NO_EPOCHS = {"n_members": 1, "max_iter": 0, "early_stopping": False, "random_state": 0}
 
 
 def regression(n=120, n_columns=4, n_outputs=1, seed=0):
@@ -96,7 +96,7 @@ def test_every_init_learns(init):
         rank=8,
         init=init,
         n_members=1,
-        max_epochs=150,
+        max_iter=150,
         learning_rate=0.01,
         random_state=0,
     )

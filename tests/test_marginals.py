@@ -148,12 +148,12 @@ def test_passes_add_their_rows():
 def test_networks_remember_too():
     needs.package("torch")
     X = mixed()
-    model = TNRegressor("tt", rank=2, max_epochs=1, random_state=0).fit(X, target(numbers()))
+    model = TNRegressor("tt", rank=2, max_iter=1, random_state=0).fit(X, target(numbers()))
     assert [m.weight for m in model.marginals_] == [len(X)] * 3
 
 
 def test_a_marginal_grows_in_line_with_the_categories():
     n = 3000
     X = pd.DataFrame({"id": pd.Categorical(np.arange(n).astype(str)), "x": np.arange(n) % 7})
-    model = CPRegressor(rank=2, n_members=1, max_epochs=1, random_state=0).fit(X, X["x"])
+    model = CPRegressor(rank=2, n_members=1, max_iter=1, random_state=0).fit(X, X["x"])
     assert model.marginals_[0].second.nnz <= 4 * n

@@ -23,13 +23,13 @@ NAMES = sorted(networks.FORMATS)
 RAW = ["fm", "pn"]  # on raw columns
 SMALL = {
     "rank": 4,
-    "max_epochs": 40,
+    "max_iter": 40,
     "batch_size": 32,
     "learning_rate": 0.03,
-    "average": 0.9,
+    "ema_decay": 0.9,
     "random_state": 0,
 }
-BRIEF = {**SMALL, "max_epochs": 3}
+BRIEF = {**SMALL, "max_iter": 3}
 every_format = pytest.mark.parametrize("name", NAMES)
 
 
@@ -143,7 +143,7 @@ def test_class_weight_is_sample_weight_by_class(name):
 def test_linear_start_is_the_linear_model(name, n_outputs):
     X, y = product_table()
     Y = np.column_stack([X[:, 2] + 0.3 * X[:, 0], -y, X[:, 1]])[:, :n_outputs]
-    params = {**SMALL, "rank": 5, "max_epochs": 0, "early_stopping": False}
+    params = {**SMALL, "rank": 5, "max_iter": 0, "early_stopping": False}
     model = TNRegressor(name, maps=maps.Polynomial(2), init="linear", **params).fit(X, Y)
     design = np.column_stack([np.ones(300), X])
     expected = design @ np.linalg.lstsq(design, Y, rcond=None)[0]
@@ -165,7 +165,7 @@ def test_linear_start_trains_on_or_is_refused(name):
 def test_gaussian_start_trains():
     X, y = product_table()
     init = inits.Gaussian(0.4)
-    model = TNRegressor("tt", maps="polynomial", init=init, **{**SMALL, "max_epochs": 80})
+    model = TNRegressor("tt", maps="polynomial", init=init, **{**SMALL, "max_iter": 80})
     assert model.fit(X, y).score(X, y) > 0.9
 
 
@@ -180,7 +180,7 @@ def test_solvers_by_name(solver, rate):
     X, y = product_table()
     params = {**SMALL, "learning_rate": rate}
     if solver == "LBFGS":
-        params |= {"batch_size": 300, "max_epochs": 12, "average": 0.0}
+        params |= {"batch_size": 300, "max_iter": 12, "ema_decay": 0.0}
     model = TNRegressor("tt", maps="polynomial", solver=solver, **params).fit(X, y)
     assert model.score(X, y) > 0.85
 
@@ -216,7 +216,7 @@ def test_divergence_warns_and_names_the_parameter():
 def test_early_stopping_stops_early():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(200, 3)), rng.normal(size=200)  # nothing to learn
-    params = {**SMALL, "max_epochs": 200}
+    params = {**SMALL, "max_iter": 200}
     model = TNRegressor("tt", n_iter_no_change=3, schedule="constant", **params)
     assert model.fit(X, y).n_iter_ < 200
 
@@ -254,11 +254,11 @@ def test_one_row_is_predicted_as_among_all(name):
 @every_format
 def test_warm_start_goes_on_where_it_stopped(name):
     X, y = table()
-    params = {**SMALL, "max_epochs": 5, "learning_rate": 0.005}
+    params = {**SMALL, "max_iter": 5, "learning_rate": 0.005}
     model = TNRegressor(name, warm_start=True, **params)
     scores = [model.fit(X, y).score(X, y) for _ in range(4)]
     assert scores[-1] > scores[0]
-    model.max_epochs = 0
+    model.max_iter = 0
     before = model.predict(X)
     np.testing.assert_allclose(model.fit(X, y).predict(X), before, rtol=1e-5, atol=1e-5)
 
@@ -275,7 +275,7 @@ def test_fit_changes_no_parameter():
 def test_grid_search_over_formats():
     X, y = product_table(150)
     grid = {"format": ["tt", "tucker"], "rank": [1, 3]}
-    model = TNRegressor(maps="polynomial", **{**SMALL, "max_epochs": 15})
+    model = TNRegressor(maps="polynomial", **{**SMALL, "max_iter": 15})
     search = GridSearchCV(model, grid, cv=2).fit(X, y)
     assert search.best_params_["rank"] == 3
 
@@ -291,7 +291,7 @@ def test_shapes_of_the_fitted_arrays():
 
 def test_cp_as_a_network_is_the_same_model_as_cp():
     X, y = product_table()
-    params = {"maps": maps.Polynomial(3), "rank": 4, "max_epochs": 2, "batch_size": 16}
+    params = {"maps": maps.Polynomial(3), "rank": 4, "max_iter": 2, "batch_size": 16}
     params |= {"learning_rate": 0.01, "random_state": 0}
     network = TNRegressor("cp", **params).fit(X, y)
     model = CPRegressor(n_members=1, **params).fit(X, y)
@@ -315,7 +315,7 @@ def test_order_penalty_shrinks_high_orders(name):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3))
     y = X.sum(axis=1) + X.prod(axis=1)
-    params = {**SMALL, "maps": maps.Polynomial(2), "max_epochs": 60}
+    params = {**SMALL, "maps": maps.Polynomial(2), "max_iter": 60}
 
     def highest(model):
         """Return the coefficients of x_1 x_2 x_3 and of x_1, by asking at the corners."""
@@ -365,7 +365,7 @@ def test_order_says_how_many_columns_meet(name):
     rng = np.random.default_rng(0)
     X = rng.choice([-1.0, 1.0], (400, 3)) + 1e-6 * rng.normal(size=(400, 3))
     y = X.prod(axis=1)  # of order three, and of no lower one
-    params = {**SMALL, "rank": 6, "max_epochs": 80}
+    params = {**SMALL, "rank": 6, "max_iter": 80}
     low, high = (TNRegressor(name, order=m, **params).fit(X, y).score(X, y) for m in (2, 3))
     assert low < 0.3
     assert high > 0.8
@@ -391,9 +391,9 @@ def test_a_rank_too_small_for_the_linear_start_is_refused():
 @pytest.mark.parametrize("init", ["near_one", "linear"])
 def test_cp_members_train_on_torch_and_merge(init):
     X, y = table()
-    params = {"engine": "torch", "n_members": 3, "rank": 6, "max_epochs": 20, "random_state": 0}
+    params = {"engine": "torch", "n_members": 3, "rank": 6, "max_iter": 20, "random_state": 0}
     # Held-out rows are few here, and may say that a member is useless: it would be left out.
-    params |= {"batch_size": 32, "learning_rate": 0.03, "average": 0.9, "early_stopping": False}
+    params |= {"batch_size": 32, "learning_rate": 0.03, "ema_decay": 0.9, "early_stopping": False}
     models = [CPRegressor(**params, init=init, n_jobs=n_jobs).fit(X, y) for n_jobs in (1, 2)]
     assert models[0].score(X, y) > 0.6  # seen over 20 seeds: 0.68 or more, deviation 0.01
     assert models[0].weights_.shape == (18, 1)
@@ -403,7 +403,7 @@ def test_cp_members_train_on_torch_and_merge(init):
 
 def test_cp_classifier_with_separate_outputs_on_torch():
     X, y = table()
-    params = {"engine": "torch", "n_members": 1, "rank": 4, "max_epochs": 20, "random_state": 0}
+    params = {"engine": "torch", "n_members": 1, "rank": 4, "max_iter": 20, "random_state": 0}
     model = CPClassifier(**params, separate_outputs=True).fit(X, labels(y, 3))
     assert model.score(X, labels(y, 3)) > 0.7
     blocks = np.kron(np.eye(3), np.ones((4, 1)))
@@ -433,7 +433,7 @@ WITHOUT_TORCH = """
             return str(error)
 
     X = np.random.default_rng(0).normal(size=(60, 2))
-    small = {"n_members": 1, "rank": 2, "max_epochs": 2}
+    small = {"n_members": 1, "rank": 2, "max_iter": 2}
     print(message_of(lambda: polyadic.TNRegressor()))
     print(message_of(lambda: polyadic.TNClassifier("cp")))
     print(message_of(lambda: polyadic.CPRegressor(engine="torch", **small).fit(X, X[:, 0])))
@@ -460,7 +460,7 @@ def test_without_torch_the_extra_is_named_and_nothing_else_breaks():
 @pytest.mark.parametrize("change", [{"format": "tr"}, {"rank": 6}, {"order": 3}])
 def test_warm_start_refuses_another_network(change):
     X, y = product_table(60)
-    model = TNRegressor("tt", maps="polynomial", warm_start=True, **SMALL | {"max_epochs": 1})
+    model = TNRegressor("tt", maps="polynomial", warm_start=True, **SMALL | {"max_iter": 1})
     before = model.fit(X, y).predict(X)
     with pytest.raises(ValueError, match="warm_start=True goes on from a fitted model"):
         model.set_params(**change).fit(X, y)
@@ -480,7 +480,7 @@ def test_an_init_that_knows_no_networks_is_refused():
 def test_memory_of_the_order_penalty_counts(monkeypatch):
     X, y = product_table(60)
     monkeypatch.setattr(validation, "physical_memory", lambda: 3e6)
-    params = {"maps": "polynomial", "rank": 12, "max_epochs": 0}
+    params = {"maps": "polynomial", "rank": 12, "max_iter": 0}
     TNRegressor("tr", **params).fit(X, y)
     with pytest.raises(MemoryError, match="GB to train"):
         TNRegressor("tr", order_alpha=0.1, **params).fit(X, y)

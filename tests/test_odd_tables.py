@@ -74,14 +74,14 @@ def test_a_thousand_columns():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 1000))
     y = X[:, 3] - X[:, 700]
-    model = CPRegressor(**{**SMALL, "max_epochs": 5}).fit(X, y)
+    model = CPRegressor(**{**SMALL, "max_iter": 5}).fit(X, y)
     assert np.all(np.isfinite(model.predict(X)))
     linear = CPRegressor(
-        **{**SMALL, "max_epochs": 2}, maps=maps.Polynomial(2), init="linear", solver="adam"
+        **{**SMALL, "max_iter": 2}, maps=maps.Polynomial(2), init="linear", solver="adam"
     )
     assert linear.fit(X, y).score(X, y) > 0.8  # seen over 8 seeds: 0.93 or more
     heavy = CPRegressor(
-        **{**SMALL, "max_epochs": 2}, maps=maps.Polynomial(2), order_alpha=1e-4, order_beta=2.0
+        **{**SMALL, "max_iter": 2}, maps=maps.Polynomial(2), order_alpha=1e-4, order_beta=2.0
     )
     assert np.all(np.isfinite(heavy.fit(X, y).predict(X)))
 
@@ -91,7 +91,7 @@ def test_many_categories():
     X = np.column_stack([rng.permutation(200_000), rng.integers(0, 2, 200_000)])
     y = X[:, 1].astype(float)
     model = CPRegressor(
-        n_members=1, rank=8, max_epochs=1, categorical_features=[0, 1], random_state=0
+        n_members=1, rank=8, max_iter=1, categorical_features=[0, 1], random_state=0
     )
     assert model.fit(X, y).score(X, y) > 0.9
     assert model.cores_[0].shape == (200_001, 8)
@@ -115,7 +115,7 @@ def test_auc_with_the_papers_loss_on_sparse_categories():
     taste, kind = rng.normal(size=30), rng.normal(size=40)
     y = (taste[users] * kind[items] + 0.3 * rng.normal(size=3000)) > 0
     X = pd.DataFrame({"user": users.astype(str), "item": items.astype(str)})
-    model = CPClassifier(n_members=1, rank=8, loss="squared_error", max_epochs=60, random_state=0)
+    model = CPClassifier(n_members=1, rank=8, loss="squared_error", max_iter=60, random_state=0)
     model.fit(X[:2000], y[:2000])
     assert roc_auc_score(y[2000:], model.decision_function(X[2000:])) > 0.88
 
@@ -178,7 +178,7 @@ def test_shuffled_rows_of_categories_give_the_same_model():
 @pytest.mark.parametrize("count", [0.0, 5.0])
 def test_constant_counts(count):
     X, _ = table()
-    model = CPRegressor(**{**SMALL, "max_epochs": 100}, loss="poisson").fit(X, np.full(300, count))
+    model = CPRegressor(**{**SMALL, "max_iter": 100}, loss="poisson").fit(X, np.full(300, count))
     np.testing.assert_allclose(model.predict(X), count, atol=0.2)
 
 
@@ -255,7 +255,7 @@ class Cyclic(maps.FeatureMap):
 def test_a_users_map_may_return_its_slots_in_any_order():
     X, y = table()
     X = X[["size"]].fillna(0.0)
-    model = CPRegressor(**{**SMALL, "max_epochs": 3}, maps=Cyclic()).fit(X, y)
+    model = CPRegressor(**{**SMALL, "max_iter": 3}, maps=Cyclic()).fit(X, y)
     phi = model.maps_[0].dense(X["size"].to_numpy())
     expected = model.intercept_ + (phi @ model.cores_[0]) @ model.weights_
     np.testing.assert_allclose(model.raw(X), expected, rtol=1e-4, atol=1e-5)

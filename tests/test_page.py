@@ -63,7 +63,7 @@ def test_report_is_the_function_also_after_its_modules_are_imported(fitted, tmp_
 def test_kept_knots_give_back_the_cores_to_rounding():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2500, 2))
-    model = tiny_regressor(rank=4, n_members=4, max_epochs=2).fit(X, X[:, 0] * X[:, 1])
+    model = tiny_regressor(rank=4, n_members=4, max_iter=2).fit(X, X[:, 0] * X[:, 1])
     for own, core in zip(model.maps_, model.cores_):
         parts = payload.column_parts(own, core, None)
         assert len(parts) == 4  # one a member
@@ -110,7 +110,7 @@ def test_a_default_model_of_a_large_table_fits_into_a_megabyte_and_a_half(tmp_pa
     rng = np.random.default_rng(0)  # the shape of California housing
     X = pd.DataFrame(rng.gamma(2.0, size=(13_208, 8)), columns=[f"column {n}" for n in range(8)])
     y = np.log(X["column 0"]) + X["column 1"] * X["column 2"]
-    model = polyadic.CPRegressor(rank=32, n_members=5, max_epochs=1, solver="adam", random_state=0)
+    model = polyadic.CPRegressor(rank=32, n_members=5, max_iter=1, solver="adam", random_state=0)
     path = write(model.fit(X, y), X, y, tmp_path)
     assert max(own.dim for own in model.maps_) > 400
     assert path.stat().st_size < 1_500_000
@@ -119,7 +119,7 @@ def test_a_default_model_of_a_large_table_fits_into_a_megabyte_and_a_half(tmp_pa
 def test_a_default_model_of_california_fits_into_three_megabytes(tmp_path):
     with needs.data():
         split = fetch_california_housing(split="paper")
-    model = polyadic.CPRegressor(max_epochs=2, random_state=0)  # the epochs do not move the knots
+    model = polyadic.CPRegressor(max_iter=2, random_state=0)  # the epochs do not move the knots
     path = write(model.fit(split.X_train, split.y_train), split.X_test, split.y_test, tmp_path)
     assert len(model.history_) > 1
     assert path.stat().st_size < 3_000_000

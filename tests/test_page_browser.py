@@ -338,7 +338,7 @@ MOVES = """() => {
 
 def test_a_move_is_fast(visit):
     X = np.random.default_rng(0).normal(size=(600, 20))
-    model = tiny_regressor(rank=256, max_epochs=1).fit(X, X[:, 0])
+    model = tiny_regressor(rank=256, max_iter=1).fit(X, X[:, 0])
     tab = visit(model, X, X[:, 0])
     assert model.tensor_.rank == 256
     # The best of several: this machine may be busy with other tests.

@@ -15,7 +15,7 @@ from polyadic.plots import rows
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-FEW = {"rank": 4, "max_epochs": 4, "random_state": 0}
+FEW = {"rank": 4, "max_iter": 4, "random_state": 0}
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_without_held_out_rows_the_training_loss_is_drawn():
 
 
 def test_no_epochs_are_no_error():
-    model = CPRegressor(n_members=2, **FEW | {"max_epochs": 0}).fit(*table())
+    model = CPRegressor(n_members=2, **FEW | {"max_iter": 0}).fit(*table())
     plots.learning_curve(model).figure.canvas.draw()
 
 

@@ -16,7 +16,7 @@ from polyadic import CPClassifier, CPRegressor, ModelFileError, TNRegressor, loa
 from polyadic.io import files as store
 from polyadic.networks import FORMATS
 
-TINY = {"rank": 4, "n_members": 1, "max_epochs": 2, "random_state": 0}
+TINY = {"rank": 4, "n_members": 1, "max_iter": 2, "random_state": 0}
 NAMED, THREE, SPLINE = "named columns", "three classes", "splines"
 
 
@@ -25,7 +25,7 @@ def networks():
     """Return a network of each format, of two outputs."""
     needs.package("torch")
     X = np.random.default_rng(0).normal(size=(60, 3))
-    options = {"rank": 4, "order": 3, "max_epochs": 1, "random_state": 0}
+    options = {"rank": 4, "order": 3, "max_iter": 1, "random_state": 0}
     return {name: TNRegressor(name, **options).fit(X, X[:, :2]) for name in FORMATS}
 
 

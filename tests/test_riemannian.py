@@ -214,7 +214,7 @@ def test_cores_returned_predict_what_the_point_does(n_outputs):
     family, columns = parts.mixed_table()
     problem = make_problem(losses.SquaredError(), n_outputs, family, columns)
     cores = near_one(problem.local, 3, n_outputs)
-    run = RiemannianCourse(Riemannian(max_epochs=2, batch_size=8), problem, cores)
+    run = RiemannianCourse(Riemannian(max_iter=2, batch_size=8), problem, cores)
     start = run.predict(run.point, problem.local)
     np.testing.assert_allclose(start, contract(cores, family, columns), rtol=1e-4, atol=1e-4)
     solution = run.run(np.random.default_rng(0))
@@ -234,7 +234,7 @@ def test_every_loss_decreases(loss):
     family, columns = parts.mixed_table(n=120)
     n_outputs = 3 if loss.code == losses.Softmax.code else 1
     problem = make_problem(loss, n_outputs, family, columns)
-    solver = Riemannian(max_epochs=30, batch_size=32)
+    solver = Riemannian(max_iter=30, batch_size=32)
     cores = near_one(problem.local, 3, n_outputs, sigma=0.1)
     solution = solver.solve(problem, cores, None, np.random.default_rng(0))
     curve = solution.history["train_loss"]
@@ -253,7 +253,7 @@ def test_any_number_of_columns_any_rank_any_batch(n_columns, rank, batch_size):
     family, columns = family[:n_columns], columns[:n_columns]
     problem = make_problem(losses.SquaredError(), 2, family, columns)
     cores = near_one(problem.local, rank, 2, sigma=0.1)
-    solver = Riemannian(max_epochs=3, batch_size=batch_size)
+    solver = Riemannian(max_iter=3, batch_size=batch_size)
     solution = solver.solve(problem, cores, None, np.random.default_rng(0))
     assert solution.converged
     for ours, given in zip(solution.cores.factors, cores.factors):
@@ -268,7 +268,7 @@ def test_order_penalty_lowers_the_order_norm():
         order = penalties.Order(alpha, emphasis) if alpha else None
         problem = make_problem(losses.SquaredError(), 1, family, columns, order)
         cores = near_one(problem.local, 3, 1, sigma=0.1)
-        solution = Riemannian(max_epochs=40, batch_size=20).solve(
+        solution = Riemannian(max_iter=40, batch_size=20).solve(
             problem, cores, None, np.random.default_rng(0)
         )
         norms.append(solution.cores.order_norm(emphasis))
@@ -278,7 +278,7 @@ def test_order_penalty_lowers_the_order_norm():
 def test_divergence_is_reported():
     family, columns = parts.mixed_table()
     problem = make_problem(losses.SquaredError(), 1, family, columns)
-    solver = Riemannian(learning_rate=1e30, max_epochs=5, schedule="constant", batch_size=8)
+    solver = Riemannian(learning_rate=1e30, max_iter=5, schedule="constant", batch_size=8)
     solution = solver.solve(problem, near_one(problem.local, 2, 1), None, np.random.default_rng(0))
     assert not solution.converged
     assert "learning_rate" in solution.message
@@ -319,7 +319,7 @@ def test_descent_learns_products_of_columns(order_alpha):
     from polyadic import TNRegressor
 
     X, y = problem()
-    params = {"rank": 3, "maps": maps.Polynomial(2), "max_epochs": 40, "order_alpha": order_alpha}
+    params = {"rank": 3, "maps": maps.Polynomial(2), "max_iter": 40, "order_alpha": order_alpha}
     model = learn(TNRegressor, X, y, **params)
     curve = model.history_[0]["train_loss"]
     assert curve[-1] < 0.2 * curve[0]
@@ -335,7 +335,7 @@ def test_descent_learns_classes_from_categories(n_classes):
     rng = np.random.default_rng(0)
     X = rng.integers(0, 4, (600, 3))
     y = (X[:, 0] + X[:, 1]) % n_classes
-    model = learn(TNClassifier, X, y, rank=4, categorical_features=[0, 1, 2], max_epochs=60)
+    model = learn(TNClassifier, X, y, rank=4, categorical_features=[0, 1, 2], max_iter=60)
     assert model.score(X, y) > 0.8
 
 

@@ -134,7 +134,7 @@ def test_any_number_of_columns(n_columns):
     rng = np.random.default_rng(n_columns)
     X = rng.normal(size=(50, n_columns))
     y = X[:, 0] + np.prod(np.tanh(X) + 0.5, axis=1)
-    model = CPRegressor(rank=5, n_members=2, max_epochs=5, random_state=0).fit(X, y)
+    model = CPRegressor(rank=5, n_members=2, max_iter=5, random_state=0).fit(X, y)
     v = value_functions(model, X[:3], None)
     close(explain.shapley(model, X[:3]).values, brute_force(v, n_columns))
 
@@ -186,7 +186,7 @@ def test_rows_of_interactions_add_up_to_the_values(case):
 
 def test_threads_and_chunks_change_no_bit(monkeypatch):
     X = np.random.default_rng(0).normal(size=(300, 4))
-    model = CPRegressor(rank=4, max_epochs=2, random_state=0).fit(X, X[:, 0] * X[:, 1])
+    model = CPRegressor(rank=4, max_iter=2, random_state=0).fit(X, X[:, 0] * X[:, 1])
     whole = explain.shapley(model, X).values
     for n_jobs in (1, 2):
         model.set_params(n_jobs=n_jobs)
@@ -205,7 +205,7 @@ def test_a_column_without_effect_has_a_value_of_zero():
 
 def test_two_hundred_columns_stay_exact():
     X = np.random.default_rng(0).normal(size=(60, 200))
-    model = CPRegressor(rank=4, n_members=1, max_epochs=2, random_state=0).fit(X, X[:, 0])
+    model = CPRegressor(rank=4, n_members=1, max_iter=2, random_state=0).fit(X, X[:, 0])
     found = explain.shapley(model, X[:4])
     np.testing.assert_allclose(found.base + found.values.sum(axis=1), model.raw(X[:4]), atol=1e-5)
 
@@ -332,7 +332,7 @@ def test_words_name_what_is_missing_and_counts():
 
 def test_numbers_of_any_size_can_be_read():
     X = numbers()
-    tiny = CPRegressor(**FEW | {"max_epochs": 20}).fit(X, 1e-12 * X[:, 0])
+    tiny = CPRegressor(**FEW | {"max_iter": 20}).fit(X, 1e-12 * X[:, 0])
     assert "e-1" in explain.describe(tiny, X[0])
     assert "x0 = 57,683" in explain.describe(tiny, np.array([57683.4, 0.0, 0.0]))
 

@@ -113,7 +113,7 @@ from polyadic.kernels import simd
 rng = np.random.default_rng(0)
 X = rng.normal(size=(300, 3))
 y = X[:, 0] * X[:, 1] + np.sin(X[:, 2])
-model = CPRegressor(solver="adam", random_state=0, max_epochs=3, n_members=1).fit(X, y)
+model = CPRegressor(solver="adam", random_state=0, max_iter=3, n_members=1).fit(X, y)
 print(simd.LANES, *model.predict(X[:50]))
 """
 

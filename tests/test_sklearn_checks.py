@@ -8,7 +8,7 @@ from polyadic.maps import Polynomial
 
 # No coverage: it adds a quarter to the time, and the estimators' own tests run these lines too.
 pytestmark = pytest.mark.no_cover
-SMALL = {"n_members": 1, "rank": 8, "max_epochs": 60, "n_jobs": 1}
+SMALL = {"n_members": 1, "rank": 8, "max_iter": 60, "n_jobs": 1}
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

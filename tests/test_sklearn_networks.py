@@ -17,11 +17,11 @@ pytestmark = pytest.mark.no_cover  # as in test_sklearn_checks.py
 # All epochs are trained: the twenty held-out rows of a check may stop a run before it has begun to
 # learn (one tucker model in 81). scikit-learn asks for a score of 0.5; seen so over 61 seeds: 0.75.
 TINY = {
-    "max_epochs": 25,
+    "max_iter": 25,
     "n_iter_no_change": 25,
     "batch_size": 32,
     "learning_rate": 0.03,
-    "average": 0.8,
+    "ema_decay": 0.8,
 }
 RANKS = dict.fromkeys(networks.FORMATS, 3) | {"tucker": 2}
 WIDE = "check_sample_weight_equivalence_on_dense_data"  # thirty columns

@@ -50,7 +50,7 @@ def wide_problem(loss, additive):
 
 
 def solve(problem, cores, n_threads):
-    solver = Adam(learning_rate=0.01, batch_size=150, max_epochs=3, n_threads=n_threads)
+    solver = Adam(learning_rate=0.01, batch_size=150, max_iter=3, n_threads=n_threads)
     return solver.solve(problem, cores, np.ones((5, 1)), np.random.default_rng(7))
 
 
@@ -114,7 +114,7 @@ def test_blocks_smaller_than_a_batch_change_next_to_nothing(monkeypatch):
 def test_one_member_has_the_same_bits_whatever_n_jobs(estimator):
     X, y = wide_table(6000)
     y = y > 0 if estimator is CPClassifier else y
-    params = {"n_members": 1, "rank": 8, "max_epochs": 3, "random_state": 0, "solver": "adam"}
+    params = {"n_members": 1, "rank": 8, "max_iter": 3, "random_state": 0, "solver": "adam"}
     with patch.object(SplitEpochs, "run", autospec=True, side_effect=SplitEpochs.run) as run:
         models = [estimator(**params, n_jobs=n).fit(X, y) for n in (1, 2, 2, 3)]
     assert run.call_count == 4 * 3

@@ -189,7 +189,7 @@ def test_members_merge_exactly_and_models_are_saved(column, tmp_path):
     x, y = column
     X = np.column_stack([x, np.random.default_rng(4).normal(size=len(x))])
     hat = maps.Hat(n_knots=10, by_target=0.5)
-    model = CPRegressor(maps=hat, rank=4, n_members=3, max_epochs=5, random_state=0).fit(X, y)
+    model = CPRegressor(maps=hat, rank=4, n_members=3, max_iter=5, random_state=0).fit(X, y)
     assert set(around(x, 0.5)) <= set(model.maps_[0].knots_)
     model.save(tmp_path / "model.polyadic")
     again = polyadic.load(tmp_path / "model.polyadic")

@@ -25,7 +25,7 @@ TARGETS = {
 if not binding.get_host_cpu_features().get("avx2"):
     del TARGETS["haswell"]  # its instructions cannot run here
 SAME = 1e-6  # of the largest prediction; seen on znver3: 2e-7 for raw, 5e-7 for probabilities
-SHORT = {"max_epochs": 5, "random_state": 0}
+SHORT = {"max_iter": 5, "random_state": 0}
 
 PREDICT = """
 import sys

@@ -290,7 +290,7 @@ def test_adam_takes_the_same_steps_on_both_engines(order, fixed_weights):
     problem = dense_problem(order)
     cores = parts.random_cores(problem.local.dims, 4, 2, zeros=0.0)
     cores = replace(cores, intercept=problem.intercept)
-    plan = {"learning_rate": 0.01, "batch_size": 16, "max_epochs": 3, "average": 0.9}
+    plan = {"learning_rate": 0.01, "batch_size": 16, "max_iter": 3, "ema_decay": 0.9}
     free = np.zeros((4, 2)) if fixed_weights else None
     runs = [
         solver.solve(problem, cores, free, np.random.default_rng(7))
@@ -311,7 +311,7 @@ def test_an_estimator_is_the_same_on_both_engines(n_outputs):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 3))
     y = (X[:, 0] * X[:, 1])[:, None] + rng.normal(size=(200, n_outputs))
-    params = {"maps": maps.Polynomial(3), "rank": 6, "max_epochs": 2, "n_members": 1}
+    params = {"maps": maps.Polynomial(3), "rank": 6, "max_iter": 2, "n_members": 1}
     fused, found = (
         CPRegressor(**params, engine=e, random_state=0).fit(X, y) for e in ("fused", "torch")
     )
@@ -389,7 +389,7 @@ def network_problem(name="tt", held_out=False):
 @pytest.mark.parametrize("optimiser", optimiser_names())
 def test_every_optimiser_of_the_list_lowers_the_loss(optimiser):
     problem, cores = network_problem()
-    solver = TorchOptim(learning_rate=0.01, batch_size=32, max_epochs=8, optimiser=optimiser)
+    solver = TorchOptim(learning_rate=0.01, batch_size=32, max_iter=8, optimiser=optimiser)
     curve = solver.solve(problem, cores, None, np.random.default_rng(0)).history["train_loss"]
     assert curve[-1] < curve[0]
 
@@ -400,7 +400,7 @@ def test_a_step_copies_nothing_to_the_cpu(order, monkeypatch):
     if order:
         emphasis = [np.ones(d) for d in problem.local.dims]
         problem = replace(problem, order=penalties.Order(0.01, emphasis))
-    run = TorchCourse(TorchOptim(batch_size=8, max_epochs=1), "Adam", "cpu", problem, cores, None)
+    run = TorchCourse(TorchOptim(batch_size=8, max_iter=1), "Adam", "cpu", problem, cores, None)
     copies = []
     for name in ("cpu", "numpy", "item", "tolist", "__float__", "__bool__", "__int__"):
         kept = getattr(torch.Tensor, name)
@@ -426,13 +426,13 @@ def test_held_out_rows_go_to_the_device_once(monkeypatch):
         return kept(*args, **kwargs)
 
     monkeypatch.setattr(engine, "Features", counted)
-    TorchOptim(max_epochs=5).solve(problem, cores, None, np.random.default_rng(0))
+    TorchOptim(max_iter=5).solve(problem, cores, None, np.random.default_rng(0))
     assert len(made) == 2  # rows to learn from, rows to be judged on
 
 
 def test_the_best_epoch_is_kept_and_not_overwritten():
     problem, cores = network_problem(held_out=True)
-    solver = TorchOptim(learning_rate=0.3, max_epochs=12, schedule="constant", batch_size=16)
+    solver = TorchOptim(learning_rate=0.3, max_iter=12, schedule="constant", batch_size=16)
     solution = solver.solve(problem, cores, None, np.random.default_rng(0))
     raw = engine.predict(solution.cores, problem.local, CPU)
     best = min(solution.history["validation_loss"])
@@ -442,7 +442,7 @@ def test_the_best_epoch_is_kept_and_not_overwritten():
 
 def test_average_is_the_running_mean_of_the_parameters():
     problem, cores = network_problem()
-    run = TorchCourse(TorchOptim(batch_size=30, average=0.8), "Adam", "cpu", problem, cores, None)
+    run = TorchCourse(TorchOptim(batch_size=30, ema_decay=0.8), "Adam", "cpu", problem, cores, None)
     mean = run.network.table.detach().numpy().astype(float)
     rng = np.random.default_rng(0)
     rates = np.full(1, 0.01, np.float32)
@@ -455,7 +455,7 @@ def test_average_is_the_running_mean_of_the_parameters():
 
 def test_divergence_is_reported_with_the_parameter_to_change():
     problem, cores = network_problem()
-    solver = TorchOptim(learning_rate=1e30, max_epochs=5, schedule="constant", optimiser="SGD")
+    solver = TorchOptim(learning_rate=1e30, max_iter=5, schedule="constant", optimiser="SGD")
     solution = solver.solve(problem, cores, None, np.random.default_rng(0))
     assert not solution.converged
     assert "learning_rate" in solution.message
@@ -467,7 +467,7 @@ def test_denormal_setting_of_the_thread_is_restored(flush):
     problem, cores = network_problem()
     try:
         torch.set_flush_denormal(flush)
-        TorchOptim(max_epochs=1).solve(problem, cores, None, np.random.default_rng(0))
+        TorchOptim(max_iter=1).solve(problem, cores, None, np.random.default_rng(0))
         assert (np.float32(1e-38) * np.float32(0.1) == 0) == flush
     finally:
         torch.set_flush_denormal(False)

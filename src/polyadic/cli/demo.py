@@ -25,7 +25,7 @@ from polyadic.explain.words import sentences
 
 _LEAST_SECONDS = 0.2  # predictions are timed again until so long has passed
 _FITS, _SHORT_FIT = 3, 1.0  # fits shorter than a second are timed three times; the best counts
-_QUICK = {"n_members": 2, "rank": 4, "max_epochs": 3}
+_QUICK = {"n_members": 2, "rank": 4, "max_iter": 3}
 _QUICK_ROWS = 400
 
 RIVALS: dict[str, Callable[[], Any]] = {

@@ -86,11 +86,11 @@ class CPEstimator(TableEstimator):
         engine="fused",
         device="cpu",
         n_members="auto",
-        max_epochs="auto",
+        max_iter="auto",
         batch_size="auto",
         learning_rate="auto",
         schedule="one_cycle",
-        average=0.99,
+        ema_decay=0.99,
         early_stopping=True,
         validation_fraction=0.1,
         n_iter_no_change=None,
@@ -113,11 +113,11 @@ class CPEstimator(TableEstimator):
         self.engine = engine
         self.device = device
         self.n_members = n_members
-        self.max_epochs = max_epochs
+        self.max_iter = max_iter
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.schedule = schedule
-        self.average = average
+        self.ema_decay = ema_decay
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -138,7 +138,7 @@ class CPEstimator(TableEstimator):
         """
         if self.solver != "auto":
             return self.solver
-        plain = self.engine == "fused" and self.init == "near_one" and self.max_epochs != 0
+        plain = self.engine == "fused" and self.init == "near_one" and self.max_iter != 0
         code = self._loss().code
         rank = min(RANKS) if code == LOGISTIC and self._believes() else _RANK
         wide = working_room(maps, rank, 0) > _MOST_ROOM
@@ -146,9 +146,9 @@ class CPEstimator(TableEstimator):
         if not plain or wide or max(map(n_slots, maps)) > MOST_SLOTS:
             return "adam"
         if slots > 0:
-            polish = code == SQUARED and self.max_epochs == "auto"
+            polish = code == SQUARED and self.max_iter == "auto"
             return "adam+als" if polish else "adam"
-        if code == LOGISTIC and self._believes() and self.max_epochs == "auto":
+        if code == LOGISTIC and self._believes() and self.max_iter == "auto":
             return "als"
         return "als+adam" if code in (SQUARED, LOGISTIC) else "adam"
 
@@ -170,11 +170,11 @@ class CPEstimator(TableEstimator):
         if solver == "als":
             patience = self.n_iter_no_change or PATIENCE
             usual = _PRIOR_SWEEPS if self._believes() else MAX_SWEEPS
-            sweeps = usual if self.max_epochs == "auto" else self.max_epochs
-            return ALS(max_epochs=sweeps, n_iter_no_change=patience)
+            sweeps = usual if self.max_iter == "auto" else self.max_iter
+            return ALS(max_iter=sweeps, n_iter_no_change=patience)
         if solver == "adam+als":
             return self._polished(self._adam(table), maps)
-        return AlsThenAdam(ALS(max_epochs=_WARM_SWEEPS), self._adam(table))
+        return AlsThenAdam(ALS(max_iter=_WARM_SWEEPS), self._adam(table))
 
     def _adam(self, table: Table) -> Adam:
         # Members run side by side; one alone shares its columns among the threads.
@@ -183,10 +183,10 @@ class CPEstimator(TableEstimator):
 
     def _polished(self, adam: Adam, maps: list[FeatureMap]) -> Solver:
         """Return Adam with sweeps after it that take no longer than it does."""
-        sweeps = int(adam.max_epochs / sweep_cost(maps, self._width(maps)))
+        sweeps = int(adam.max_iter / sweep_cost(maps, self._width(maps)))
         if self.solver != "auto":
             sweeps = max(1, sweeps)
-        return AdamThenAls(adam, ALS(max_epochs=min(sweeps, MAX_SWEEPS))) if sweeps else adam
+        return AdamThenAls(adam, ALS(max_iter=min(sweeps, MAX_SWEEPS))) if sweeps else adam
 
     def _width(self, maps: list[FeatureMap]) -> int:
         """Return how many terms there are in all, at most."""
@@ -254,7 +254,7 @@ class CPEstimator(TableEstimator):
         judged = held_out is not None or assign_folds(recipe, table, held_out, seed) is not None
         n_fits = count_fits(recipe, table, n_members, judged)
         members = self._with_progress(
-            recipe.solver.max_epochs * n_fits,
+            recipe.solver.max_iter * n_fits,
             lambda report: train_members(
                 recipe, maps, table, held_out, n_members, seed, self._threads(), report
             ),
@@ -288,7 +288,7 @@ class CPEstimator(TableEstimator):
         recipe = self._recipe(table, self._solver(table, self.maps_))
         recipe = replace(recipe, intercept=cores.intercept)
         return self._with_progress(
-            recipe.solver.max_epochs,
+            recipe.solver.max_iter,
             lambda report: [
                 resume(recipe, self.maps_, cores, self._free(cores), table, held_out, seed, report)
             ],
@@ -325,7 +325,7 @@ class CPEstimator(TableEstimator):
         table = self._read(X, y, sample_weight, first, classes)
         if self.engine != "fused":
             raise ValueError("partial_fit runs on engine='fused' only.")
-        solver = replace(self._adam(table), max_epochs=1, schedule="constant")
+        solver = replace(self._adam(table), max_iter=1, schedule="constant")
         recipe = self._recipe(table, solver)
         passes = copy.deepcopy(getattr(self, "_passes", None)) or _Passes(table.weight.mean())
         if first:
@@ -398,18 +398,18 @@ class CPRegressor(Regression, CPEstimator):
         starts Adam from one such sweep, and is what "auto" takes for the squared error where maps
         allow it. "adam+als" ends with sweeps, for as long as held-out rows gain by them; "auto"
         takes it where columns have polynomials, or other maps without knots, of up to five
-        elements, `max_epochs` is left alone, and a sweep costs little beside Adam.
+        elements, `max_iter` is left alone, and a sweep costs little beside Adam.
     engine : "fused" or "torch"
         "torch" trains by automatic differentiation on `device`; it needs the extra `torch`.
     device : str, default="cpu"
     n_members : int or "auto", default="auto"
         Models that are averaged, and merged into one; "auto" is 5. With one, no strengths of L2 and
         smoothness are tried.
-    max_epochs, batch_size : int or "auto"
+    max_iter, batch_size : int or "auto"
     learning_rate : float or "auto"
         The peak of the schedule; "auto" is 0.015, less for more than ten columns.
     schedule : "one_cycle" or "constant"
-    average : float, default=0.99
+    ema_decay : float, default=0.99
         Weight of the past in the running average of the parameters; 0 for none.
     early_stopping : bool, default=True
         Hold out a part of the rows, another one for each member, and keep the best epoch on it.
@@ -457,7 +457,7 @@ class CPClassifier(Classification, CPEstimator):
     "balanced" or None).
 
     Two classes are fitted under a prior on the weight tensor (docs/defaults.md), by solver="als",
-    as long as `solver`, `max_epochs`, `l2`, `smoothness`, `order_alpha` and `init` are left alone.
+    as long as `solver`, `max_iter`, `l2`, `smoothness`, `order_alpha` and `init` are left alone.
     Held-out rows then choose how much interaction to believe in, also with one member, and nothing
     else: two members (n_members="auto") learn from all rows, their rank (rank="auto") is 16 to 64,
     the more the more interaction was found, and `n_iter_no_change` and all that steers Adam have no
@@ -497,11 +497,11 @@ class CPClassifier(Classification, CPEstimator):
         engine="fused",
         device="cpu",
         n_members="auto",
-        max_epochs="auto",
+        max_iter="auto",
         batch_size="auto",
         learning_rate="auto",
         schedule="one_cycle",
-        average=0.99,
+        ema_decay=0.99,
         early_stopping=True,
         validation_fraction=0.1,
         n_iter_no_change=None,
@@ -525,11 +525,11 @@ class CPClassifier(Classification, CPEstimator):
             engine=engine,
             device=device,
             n_members=n_members,
-            max_epochs=max_epochs,
+            max_iter=max_iter,
             batch_size=batch_size,
             learning_rate=learning_rate,
             schedule=schedule,
-            average=average,
+            ema_decay=ema_decay,
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,

@@ -75,11 +75,11 @@ class TNEstimator(TableEstimator):
         smoothness="auto",
         init="near_one",
         solver="Adam",
-        max_epochs="auto",
+        max_iter="auto",
         batch_size="auto",
         learning_rate="auto",
         schedule="one_cycle",
-        average=0.99,
+        ema_decay=0.99,
         early_stopping=True,
         validation_fraction=0.1,
         n_iter_no_change=None,
@@ -101,11 +101,11 @@ class TNEstimator(TableEstimator):
         self.smoothness = smoothness
         self.init = init
         self.solver = solver
-        self.max_epochs = max_epochs
+        self.max_iter = max_iter
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.schedule = schedule
-        self.average = average
+        self.ema_decay = ema_decay
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -172,7 +172,7 @@ class TNEstimator(TableEstimator):
             raise ValueError(f"init={init!r} has no method `network`, which networks start from.")
         recipe = replace(recipe, init=NetworkInit(init, self.format, self.order))
         return self._with_progress(
-            recipe.solver.max_epochs,
+            recipe.solver.max_iter,
             lambda report: train_members(recipe, maps, table, held_out, 1, seed, 1, report),
         )
 
@@ -187,7 +187,7 @@ class TNEstimator(TableEstimator):
             )
         recipe = replace(self._recipe(table, self._solver(table)), intercept=cores.intercept)
         return self._with_progress(
-            recipe.solver.max_epochs,
+            recipe.solver.max_iter,
             lambda report: [resume(recipe, self.maps_, cores, None, table, held_out, seed, report)],
         )
 
@@ -217,7 +217,7 @@ class TNRegressor(Regression, TNEstimator):
         Highest order of interaction, for "fm" and "pn".
     solver : str, default="Adam"
         The name of an optimiser in `torch.optim`, or "riemannian" for format="tt": Exponential
-        Machines, which have no use for `average` and refuse numbers above 0 for `l2` and
+        Machines, which have no use for `ema_decay` and refuse numbers above 0 for `l2` and
         `smoothness`, since cores are not unique on the manifold.
     l2 : float or "auto"
         A number acts on all arrays of the network, "auto" on the cores of the columns.
@@ -240,7 +240,7 @@ class TNRegressor(Regression, TNEstimator):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, (300, 3))
     >>> y = X[:, 0] * X[:, 1] + X[:, 2] ** 2
-    >>> model = TNRegressor("tt", maps="polynomial", rank=3, max_epochs=60, random_state=0)
+    >>> model = TNRegressor("tt", maps="polynomial", rank=3, max_iter=60, random_state=0)
     >>> bool(model.fit(X, y).score(X, y) > 0.9)
     True
     """
@@ -267,11 +267,11 @@ class TNClassifier(Classification, TNEstimator):
         smoothness="auto",
         init="near_one",
         solver="Adam",
-        max_epochs="auto",
+        max_iter="auto",
         batch_size="auto",
         learning_rate="auto",
         schedule="one_cycle",
-        average=0.99,
+        ema_decay=0.99,
         early_stopping=True,
         validation_fraction=0.1,
         n_iter_no_change=None,
@@ -293,11 +293,11 @@ class TNClassifier(Classification, TNEstimator):
             smoothness=smoothness,
             init=init,
             solver=solver,
-            max_epochs=max_epochs,
+            max_iter=max_iter,
             batch_size=batch_size,
             learning_rate=learning_rate,
             schedule=schedule,
-            average=average,
+            ema_decay=ema_decay,
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             n_iter_no_change=n_iter_no_change,

@@ -27,10 +27,10 @@ _RANGES: dict[str, tuple[float, float, bool, tuple]] = {
     "order_alpha": (0, np.inf, False, ()),
     "order_beta": (0, np.inf, False, ()),
     "n_members": (1, np.inf, True, ("auto",)),
-    "max_epochs": (0, np.inf, True, ("auto",)),
+    "max_iter": (0, np.inf, True, ("auto",)),
     "batch_size": (1, np.inf, True, ("auto",)),
     "learning_rate": (1e-30, np.inf, False, ("auto",)),
-    "average": (0, 1 - 1e-6, False, ()),
+    "ema_decay": (0, 1 - 1e-6, False, ()),
     "validation_fraction": (1e-6, 0.5, False, ()),
     "n_iter_no_change": (1, np.inf, True, (None,)),
 }
@@ -76,13 +76,13 @@ def _wording(low: float, high: float, whole: bool, others: tuple) -> str:
 def resolve_steps(
     estimator: Any, n_rows: int, n_columns: int, peak_rate: float, least: float
 ) -> dict[str, Any]:
-    """Return batch_size, max_epochs and learning_rate, by the table's size where "auto".
+    """Return batch_size, max_iter and learning_rate, by the table's size where "auto".
 
     About 10,000 steps for 2,000 rows, more for fewer rows, fewer for wide tables. One step moves a
     product of N factors by N times the rate, so that wide tables also want smaller steps. `least`
     is the share of the 10,000 steps that a long table is left with.
     """
-    batch, epochs, rate = estimator.batch_size, estimator.max_epochs, estimator.learning_rate
+    batch, epochs, rate = estimator.batch_size, estimator.max_iter, estimator.learning_rate
     if batch == "auto":
         batch = int(np.clip(n_rows // 40, 16, 128))
     if epochs == "auto":
@@ -91,7 +91,7 @@ def resolve_steps(
         epochs = int(np.clip(steps * batch / n_rows * narrow, 16, 1000 * narrow + 20))
     if rate == "auto":
         rate = peak_rate * min(1.0, np.sqrt(_NARROW / n_columns))
-    return {"batch_size": int(batch), "max_epochs": int(epochs), "learning_rate": float(rate)}
+    return {"batch_size": int(batch), "max_iter": int(epochs), "learning_rate": float(rate)}
 
 
 def check_length(y: np.ndarray, n_rows: int) -> None:

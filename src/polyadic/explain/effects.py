@@ -147,7 +147,7 @@ def effects(model: Any, background: Any = None, scale: str = "raw") -> Effects:
     >>> from polyadic import CPRegressor
     >>> X = np.random.default_rng(0).uniform(-1, 1, (500, 2))
     >>> y = 3 * X[:, 0] + X[:, 0] * X[:, 1]
-    >>> model = CPRegressor(n_members=1, rank=8, max_epochs=60, random_state=0).fit(X, y)
+    >>> model = CPRegressor(n_members=1, rank=8, max_iter=60, random_state=0).fit(X, y)
     >>> found = effects(model)
     >>> bool(np.corrcoef(found.grid[0], found.values[0][:, 0])[0, 1] > 0.99)
     True

@@ -113,7 +113,7 @@ def load(
     --------
     >>> import tempfile
     >>> X = np.arange(20.0).reshape(10, 2)
-    >>> model = CPRegressor(n_members=1, rank=2, max_epochs=1, random_state=0).fit(X, X[:, 0])
+    >>> model = CPRegressor(n_members=1, rank=2, max_iter=1, random_state=0).fit(X, X[:, 0])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     model.save(f"{folder}/model.polyadic")
     ...     again = load(f"{folder}/model.polyadic")

@@ -77,7 +77,7 @@ def report(
     >>> import tempfile
     >>> import numpy as np
     >>> X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
-    >>> model = CPRegressor(rank=2, n_members=1, max_epochs=2, random_state=0)
+    >>> model = CPRegressor(rank=2, n_members=1, max_iter=2, random_state=0)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = report(model.fit(X, X[:, 0]), X, X[:, 0], f"{folder}/page.html")
     ...     path.read_text(encoding="utf-8")[:15]

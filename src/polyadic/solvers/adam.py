@@ -150,7 +150,7 @@ class FusedCourse(Course):
         weight = (self.noise * self.row_weights()).astype(np.float32)
         band = np.multiply(self.scaled_band, weight[:, None], out=self.job.band)
         band += self.fixed_band
-        order, keep = rng.permutation(len(self.problem.local)), np.float32(self.plan.average)
+        order, keep = rng.permutation(len(self.problem.local)), np.float32(self.plan.ema_decay)
         if self.split is not None:
             return self.split.run(order, self.batch, rates, keep)
         args = (self.room, len(self.always), order, self.batch, rates, keep)
@@ -165,7 +165,7 @@ class FusedCourse(Course):
     def averaged(self, out: kernel.Parameters | None) -> kernel.Parameters:
         """Return the running averages, written to `out` where given."""
         out = self.state.parameters.zeros() if out is None else out
-        kernel.settle(self.job, np.float32(self.plan.average), out)
+        kernel.settle(self.job, np.float32(self.plan.ema_decay), out)
         return out
 
     def predict(self, parameters: kernel.Parameters, local: LocalFeatures) -> np.ndarray:

@@ -28,7 +28,7 @@ from polyadic.solvers.blocks import FLOOR, Block, depth, pad, solve_block
 from polyadic.solvers.contract import Report, Solution, check
 from polyadic.solvers.loop import Course, Schedule
 
-MAX_SWEEPS = 20  # max_epochs="auto"
+MAX_SWEEPS = 20  # max_iter="auto"
 PATIENCE = 3  # n_iter_no_change=None
 _TINY = np.finfo(float).tiny
 _HALVINGS = 12
@@ -48,7 +48,7 @@ class ALS(Schedule):
 
     learning_rate: float = 1.0
     batch_size: int = sys.maxsize
-    max_epochs: int = MAX_SWEEPS
+    max_iter: int = MAX_SWEEPS
     schedule: str = "constant"
     n_iter_no_change: int | None = PATIENCE
     damping: float = 1e-3

@@ -34,7 +34,7 @@ class Solver(Protocol):
     penalties: ClassVar[tuple[str, ...]]  # that it can minimise, see `PENALTIES`
 
     @property
-    def max_epochs(self) -> int:
+    def max_iter(self) -> int:
         """How many epochs it may take."""
         ...
 

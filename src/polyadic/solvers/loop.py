@@ -32,10 +32,10 @@ class Schedule:
     ----------
     learning_rate : float
         Rate, or the peak of the one-cycle schedule.
-    batch_size, max_epochs : int
+    batch_size, max_iter : int
     schedule : "one_cycle" or "constant"
         One cycle: a tenth of the steps up to the peak, then down along a cosine.
-    average : float
+    ema_decay : float
         Weight of the past in the running average of the parameters; 0 turns averaging off.
     n_iter_no_change : int or None
         Stop after so many epochs without progress on the held-out rows; None goes to the end. In
@@ -46,9 +46,9 @@ class Schedule:
 
     learning_rate: float = 0.02
     batch_size: int = 128
-    max_epochs: int = 100
+    max_iter: int = 100
     schedule: str = "one_cycle"
-    average: float = 0.99
+    ema_decay: float = 0.99
     n_iter_no_change: int | None = None
     tol: float = 1e-5
 
@@ -115,8 +115,8 @@ class Course(ABC):
             self.best = self.averaged(None)
             self.best_loss = self.held_out_loss(self.best)
         n_batches = self.n_batches
-        rates = self.plan.rates(n_batches * self.plan.max_epochs)
-        for epoch in range(self.plan.max_epochs):
+        rates = self.plan.rates(n_batches * self.plan.max_iter)
+        for epoch in range(self.plan.max_iter):
             steps = rates[epoch * n_batches : (epoch + 1) * n_batches]
             self.judge(self.train(steps, rng), float(steps[-1]))
             if report is not None:
@@ -207,7 +207,7 @@ class Course(ABC):
         if patience is None:
             # The end of the cycle mends a little, but not this much.
             far = self.latest > _HOPELESS * self.best_loss > 0
-            return self.diverged or (far and waited >= _PATIENCE * self.plan.max_epochs)
+            return self.diverged or (far and waited >= _PATIENCE * self.plan.max_iter)
         return self.diverged or waited >= patience
 
     def advice(self) -> str:

@@ -51,7 +51,7 @@ _PROBE = 0.1  # change of predictions over which the curvature of the loss is me
 class Riemannian(Schedule):
     """Mini-batches with Riemannian gradients, for format "tt".
 
-    A running average would leave the manifold: `average` is not used. Penalties on single cores
+    A running average would leave the manifold: `ema_decay` is not used. Penalties on single cores
     have no meaning on the manifold, where cores are not unique. Those that go with the noise, the
     default ones, shape the metric; of others only the order penalty is possible, and with beta = 1
     that is the L2 penalty on W.

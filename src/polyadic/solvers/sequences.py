@@ -31,9 +31,9 @@ class Sequence(ABC):
     penalties: ClassVar[tuple[str, ...]] = tuple(n for n in Adam.penalties if n in ALS.penalties)
 
     @property
-    def max_epochs(self) -> int:
+    def max_iter(self) -> int:
         """Epochs and sweeps."""
-        return self.first.max_epochs + self.second.max_epochs
+        return self.first.max_iter + self.second.max_iter
 
     @abstractmethod
     def go_on(

@@ -84,7 +84,7 @@ class TorchCourse(Course):
                 total += self._step(rows, band) * len(rows)
                 with torch.no_grad():  # or the average would remember every step's graph
                     torch._foreach_lerp_(
-                        self.average, self.network.parameters(), 1.0 - self.plan.average
+                        self.average, self.network.parameters(), 1.0 - self.plan.ema_decay
                     )
         finally:
             torch.set_flush_denormal(bool(flushed))
