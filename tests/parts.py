@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from dataclasses import dataclass
 
 import numpy as np
 from numba.core.registry import CPUDispatcher as Dispatcher
@@ -11,6 +12,12 @@ from numba.core.registry import CPUDispatcher as Dispatcher
 from polyadic import inits, kernels, losses, maps, networks
 from polyadic.networks.cores import NetworkCores
 from polyadic.networks.cp import CPCores
+from polyadic.objective import penalties
+from polyadic.solvers.adam import Adam
+from polyadic.solvers.als import ALS
+from polyadic.solvers.riemannian import Riemannian
+from polyadic.solvers.sequences import AdamThenAls, AlsThenAdam
+from polyadic.solvers.torch_solver import TorchOptim
 
 MAPS = [
     maps.Polynomial(),
@@ -37,6 +44,40 @@ MAPS = [
     maps.OneHot(min_count=3),
 ]
 
+
+@dataclass(frozen=True)
+class Expectile(losses.Loss):
+    """A loss as a user would write it, in all forms: squares, weighted by the side of the error."""
+
+    level: float = 0.5
+    location_scale = True
+
+    @staticmethod
+    def value_and_slope(y, raw, level):
+        """Return the loss of one number and its slope."""
+        error = raw - y
+        weight = 2.0 * (1.0 - level) if error > 0 else 2.0 * level
+        return weight * error * error, 2.0 * weight * error
+
+    @staticmethod
+    def curvature(y, raw, level):
+        """Return the second derivative."""
+        return 4.0 * (1.0 - level) if raw > y else 4.0 * level
+
+    def torch_losses(self, y, raw):
+        """Return the same in torch."""
+        above, below = (raw - y).relu(), (y - raw).relu()
+        return (2 * (1 - self.level) * above**2 + 2 * self.level * below**2).sum(1)
+
+    def baseline(self, y, sample_weight):
+        """Return the expectile of each output, a weighted mean that knows its own weights."""
+        center = np.average(y, axis=0, weights=sample_weight)
+        for _ in range(100):
+            side = np.where(y < center, 1.0 - self.level, self.level)
+            center = np.average(y, axis=0, weights=sample_weight[:, None] * side)
+        return center
+
+
 LOSSES = [
     losses.SquaredError(),
     losses.Logistic(),
@@ -46,6 +87,8 @@ LOSSES = [
     losses.Quantile(0.9),
     losses.Huber(),
     losses.Huber(0.3),
+    Expectile(),
+    Expectile(0.8),
 ]
 
 INITS = [
@@ -57,6 +100,31 @@ INITS = [
     inits.Linear(noise=0.001),
     inits.Linear(degree_one=True),
 ]
+
+# Maps of different kinds, and a penalty of every kind on their cores.
+PENALISED = [
+    maps.Hat(n_knots=5).fit(np.arange(20.0)),
+    maps.Polynomial(d=3).fit(np.arange(20.0)),
+    maps.Polynomial(d=2, normalize=True).fit(np.arange(20.0)),
+]
+PENALTIES = {
+    "ridge": penalties.ridge(PENALISED, 0.7),
+    "smoothness": penalties.smoothness(PENALISED, 0.4),
+    "both": penalties.ridge(PENALISED, 0.7) + penalties.smoothness(PENALISED, 0.4),
+    "order": penalties.Order(0.3, penalties.emphasis(PENALISED, 1.7)),
+    "norm": penalties.Norm(
+        0.2, (penalties.ridge(PENALISED, 0.7) + penalties.smoothness(PENALISED, 0.4)).bands
+    ),
+}
+
+SOLVERS = {
+    "adam": Adam(max_iter=10, batch_size=16),
+    "als": ALS(max_iter=3),
+    "als+adam": AlsThenAdam(ALS(max_iter=1), Adam(max_iter=10, batch_size=16)),
+    "adam+als": AdamThenAls(Adam(max_iter=10, batch_size=16), ALS(max_iter=2)),
+    "riemannian": Riemannian(max_iter=5, batch_size=16),
+    "torch": TorchOptim(max_iter=10, batch_size=16),
+}
 
 # Name and parameters of every format.
 FORMATS = [

@@ -11,7 +11,8 @@ from polyadic.data.features import encode
 from polyadic.networks.cp import CPCores
 from polyadic.objective import penalties
 from polyadic.objective.problem import Problem, Rows
-from polyadic.solvers.als import ALS, AlsCourse, balanced
+from polyadic.solvers.als import ALS, AlsCourse
+from polyadic.solvers.sequences import balanced
 
 n_outputs_of_interest = pytest.mark.parametrize("n_outputs", [1, 3])
 

@@ -7,8 +7,9 @@ import pytest
 from polyadic import CPClassifier, CPRegressor, maps
 from polyadic.solvers import loop
 from polyadic.solvers.adam import Adam
-from polyadic.solvers.als import MAX_SWEEPS, AdamThenAls, AlsThenAdam
+from polyadic.solvers.als import MAX_SWEEPS
 from polyadic.solvers.contract import Solution
+from polyadic.solvers.sequences import AdamThenAls, AlsThenAdam
 from polyadic.training.merge import Member, merge
 from polyadic.training.strategies import FactorPenalties
 
@@ -145,7 +146,7 @@ def test_auto_ends_with_sweeps_where_maps_are_small_polynomials(params, sweeps):
 def test_sweeps_after_adam_take_no_longer_than_it_does():
     short, long = (noisy_table(n) for n in (300, 40_000))
     model = CPRegressor(maps="polynomial", n_members=1, random_state=0)
-    assert solver_of(model, *short).als.max_iter == MAX_SWEEPS
+    assert solver_of(model, *short).second.max_iter == MAX_SWEEPS
     assert isinstance(solver_of(model, *long), Adam)
 
 

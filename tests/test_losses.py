@@ -91,8 +91,8 @@ def test_float32_agrees_with_float64():
         out = np.empty_like(raw, dtype=np.float32)
         single = [np.ascontiguousarray(a, dtype=np.float32) for a in (y, weight, raw)]
         rows = np.arange(len(raw))
-        shape = np.float32(loss.shape)
-        value = weighted_losses(loss.code, shape, *single[:2], rows, 0, single[2], out)
+        form = loss.compiled(np.float32)
+        value = weighted_losses(form, *single[:2], rows, 0, single[2], out)
         assert value / weight.sum() == pytest.approx(loss.value(y, raw, weight), rel=1e-5)
         expected = loss.gradient(y, raw, weight) * weight.sum()
         np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5)
@@ -104,7 +104,7 @@ def test_negative_counts_are_refused():
 
 
 def test_unknown_loss_lists_the_known_ones():
-    expected = "absolute_error, huber, poisson, squared_error, or an instance such as Quantile"
+    expected = "absolute_error, huber, poisson, quantile, squared_error, or an instance"
     with pytest.raises(ValueError, match=f"Unknown loss 'l3'. Choose from: {expected}"):
         resolve("l3")
 

@@ -10,18 +10,8 @@ from polyadic import maps
 from polyadic.networks.cp import CPCores
 from polyadic.objective import penalties
 
-MAPS = [
-    maps.Hat(n_knots=5).fit(np.arange(20.0)),
-    maps.Polynomial(d=3).fit(np.arange(20.0)),
-    maps.Polynomial(d=2, normalize=True).fit(np.arange(20.0)),
-]
+MAPS, PENALTIES = parts.PENALISED, parts.PENALTIES
 DIMS = [m.dim for m in MAPS]
-PENALTIES = {
-    "ridge": penalties.ridge(MAPS, 0.7),
-    "smoothness": penalties.smoothness(MAPS, 0.4),
-    "both": penalties.ridge(MAPS, 0.7) + penalties.smoothness(MAPS, 0.4),
-    "order": penalties.Order(0.3, penalties.emphasis(MAPS, 1.7)),
-}
 every_penalty = pytest.mark.parametrize("penalty", PENALTIES.values(), ids=PENALTIES)
 
 

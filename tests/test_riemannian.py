@@ -293,7 +293,9 @@ def test_what_the_solver_refuses():
     with pytest.raises(ValueError, match="got format='cp'"):
         Riemannian().solve(problem, parts.random_cores(problem.local.dims, 2, 1), None, rng)
     fixed = replace(problem, fixed=penalties.ridge(family, 0.1))
-    with pytest.raises(ValueError, match="no penalty on single cores"):
+    with pytest.raises(
+        ValueError, match="solver='riemannian' cannot minimise the penalty 'factors'"
+    ):
         Riemannian().solve(fixed, cores, None, rng)
 
 
@@ -344,5 +346,7 @@ def test_what_it_cannot_do_is_told():
     X, y = problem(60)
     with pytest.raises(ValueError, match="works on format='tt' only, got format='tr'"):
         TNRegressor(format="tr", solver="riemannian").fit(X, y)
-    with pytest.raises(ValueError, match="has no penalty on single cores"):
+    with pytest.raises(
+        ValueError, match="cannot minimise the penalty 'factors', which l2 or smooth"
+    ):
         learn(TNRegressor, X, y, l2=0.1)

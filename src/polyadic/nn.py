@@ -11,6 +11,7 @@ from polyadic.solvers import torch_engine  # noqa: F401  (says what to install w
 import torch  # isort: skip
 
 from polyadic.networks import resolve
+from polyadic.networks.base import near_one_sigma
 
 
 class TensorNetwork(torch.nn.Module):
@@ -56,7 +57,7 @@ class TensorNetwork(torch.nn.Module):
         spare = 0 if self.network.constants else 1
         drawn = resolve(format)([d + spare for d in dims], rank, n_outputs, order)
         if sigma is None:
-            sigma = min(0.1, 0.5 / np.sqrt(len(dims)))
+            sigma = near_one_sigma(len(dims))
         cores, extras = drawn.near_one(rngs, sigma)
         stacked = np.zeros((len(dims), max(dims), self.network.width), np.float32)
         for n, core in enumerate(cores):

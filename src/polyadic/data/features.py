@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import sparse
 
 from polyadic.kernels.cp import GUARD, Layout
 
@@ -48,6 +49,14 @@ class LocalFeatures:
         out = np.bincount(self.index[self.value != 0].ravel(), minlength=n_stack)
         out[always_touched(self.layout, self.dims)] = len(self)
         return out
+
+
+def sparse_design(index: np.ndarray, value: np.ndarray, n_elements: int) -> sparse.csr_array:
+    """Return slots (n, S) as a sparse matrix (n, n_elements), in double precision."""
+    n_rows, n_slots = index.shape
+    ends = np.arange(n_rows + 1) * n_slots
+    data = value.ravel().astype(np.float64)
+    return sparse.csr_array((data, index.ravel(), ends), shape=(n_rows, n_elements))
 
 
 def stack_height(dims: np.ndarray) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from polyadic.data.columns import Column
+from polyadic.data.features import sparse_design
 from polyadic.maps.base import FeatureMap
 from polyadic.maps.column import distinct, quantiles
 
@@ -121,12 +122,9 @@ def learn(
 def design(feature_map: FeatureMap, x: np.ndarray) -> sparse.csr_array:
     """Return a leading one and phi(x) without an implied constant, sparse, (n, 1 + d)."""
     index, value = feature_map.encode(x)
-    n_rows, n_slots = index.shape
-    indices = np.hstack([np.zeros((n_rows, 1), np.int64), index + 1])
-    data = np.hstack([np.ones((n_rows, 1)), value])
-    indptr = np.arange(n_rows + 1) * (n_slots + 1)
-    shape = (n_rows, 1 + feature_map.dim)
-    return sparse.csr_array((data.ravel(), indices.ravel(), indptr), shape=shape)
+    first = np.zeros((len(index), 1), np.int64)
+    elements, values = np.hstack([first, index + 1]), np.hstack([first + 1.0, value])
+    return sparse_design(elements, values, 1 + feature_map.dim)
 
 
 def full_core(feature_map: FeatureMap, core: np.ndarray) -> np.ndarray:

@@ -16,8 +16,10 @@ from polyadic.estimators.base import TableEstimator
 from polyadic.maps import Hat
 from polyadic.networks.cp import CPCores
 from polyadic.solvers.adam import AdamState
-from polyadic.solvers.als import ALS, AdamThenAls, AlsThenAdam
+from polyadic.solvers.als import ALS
 from polyadic.solvers.blocks import working_room
+from polyadic.solvers.registry import FUSED
+from polyadic.solvers.sequences import Sequence
 from polyadic.training.members import Training, build_problem
 from polyadic.training.merge import Member
 from polyadic.training.plan import Plan, plan_pass, resolve_cp, resume_cp, separate_mask
@@ -42,7 +44,7 @@ class CPEstimator(TableEstimator):
 
     @staticmethod
     def _solvers() -> list[str]:
-        return ["auto", "adam", "als", "als+adam", "adam+als"]
+        return ["auto", *FUSED]
 
     def __init__(
         self,
@@ -115,7 +117,7 @@ class CPEstimator(TableEstimator):
     def _check_memory(self, plan: Plan, n_rows: int) -> None:
         """Refuse, before anything is allocated, what would not fit into memory."""
         width = plan.ranks[1] * (len(plan.intercept) if plan.separate_outputs else 1)
-        sweeps = isinstance(plan.solver, ALS | AlsThenAdam | AdamThenAls)
+        sweeps = isinstance(plan.solver, ALS | Sequence)
         validation.check_memory(
             plan.maps,
             width,

@@ -21,8 +21,9 @@ from polyadic.estimators.tn import TNClassifier, TNRegressor
 from polyadic.estimators.tn_base import TNEstimator
 from polyadic.io import parts
 from polyadic.io.files import ModelFileError, read_file
-from polyadic.io.plain import unpack, unpack_labels
+from polyadic.io.plain import FindClass, unpack, unpack_labels
 from polyadic.maps import FeatureMap
+from polyadic.objective.losses import Loss
 
 Model = CPRegressor | CPClassifier | TNRegressor | TNClassifier
 RENAMED = {"max_epochs": "max_iter", "average": "ema_decay"}  # parameters before format 3
@@ -31,7 +32,11 @@ ESTIMATORS: dict[str, Any] = {
 }
 
 
-def load(path: str | os.PathLike, maps: Iterable[type[FeatureMap]] = ()) -> Model:
+def load(
+    path: str | os.PathLike,
+    maps: Iterable[type[FeatureMap]] = (),
+    losses: Iterable[type[Loss]] = (),
+) -> Model:
     """Read a model that `save` has written.
 
     Parameters
@@ -39,6 +44,8 @@ def load(path: str | os.PathLike, maps: Iterable[type[FeatureMap]] = ()) -> Mode
     path : str or path
     maps : list of FeatureMap classes, optional
         Map classes of your own that the model uses; they are found by their name.
+    losses : list of Loss classes, optional
+        Loss classes of your own, likewise.
 
     Returns
     -------
@@ -64,10 +71,10 @@ def load(path: str | os.PathLike, maps: Iterable[type[FeatureMap]] = ()) -> Mode
     >>> bool(np.all(again.predict(X) == model.predict(X)))
     True
     """
-    find_map = parts.map_finder(maps)
+    find_class = parts.class_finder(maps, losses)
     try:
         header, arrays = read_file(Path(path))
-        return _rebuild(header, arrays, find_map)
+        return _rebuild(header, arrays, find_class)
     except (OSError, ModuleNotFoundError):
         raise
     except ModelFileError as error:
@@ -77,14 +84,14 @@ def load(path: str | os.PathLike, maps: Iterable[type[FeatureMap]] = ()) -> Mode
         raise ModelFileError(f"Cannot load {str(path)!r}. Its content is wrong: {told}") from error
 
 
-def _rebuild(header: dict[str, Any], arrays: parts.Arrays, find_map: parts.FindMap) -> Model:
+def _rebuild(header: dict[str, Any], arrays: parts.Arrays, find_class: FindClass) -> Model:
     """Return the fitted model that header and arrays describe."""
     if header["class"] not in ESTIMATORS:
         raise ModelFileError(
             f"It holds a {header['class']!r}; known are {', '.join(sorted(ESTIMATORS))}."
         )
     estimator = ESTIMATORS[header["class"]]
-    params = unpack(header["params"], find_map)
+    params = unpack(header["params"], find_class)
     if header["format"] < 3:
         params = {RENAMED.get(name, name): value for name, value in params.items()}
     model = estimator(**params)
@@ -95,11 +102,11 @@ def _rebuild(header: dict[str, Any], arrays: parts.Arrays, find_map: parts.FindM
     network = issubclass(estimator, TNEstimator)
     rebuild_cores = parts.rebuild_network if network else parts.rebuild_cp
     cores = model.tensor_ = rebuild_cores(len(columns.columns), header["tensor"], arrays)
-    model.maps_ = parts.rebuild_maps(header["maps"], columns, cores, arrays, find_map)
+    model.maps_ = parts.rebuild_maps(header["maps"], columns, cores, arrays, find_class)
     for name, attribute in ARRAYS.items():
         setattr(model, attribute, parts.take_floats(arrays, name, (cores.n_outputs,)))
     for name in PLAIN.keys() & header.keys():
-        setattr(model, PLAIN[name], unpack(header[name], find_map))
+        setattr(model, PLAIN[name], unpack(header[name], find_class))
     model.history_ = parts.rebuild_history(header["history"], arrays)
     if header.get("marginals"):  # format 1 has none
         model.marginals_ = parts.rebuild_marginals(header["marginals"], columns, cores, arrays)

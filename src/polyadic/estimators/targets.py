@@ -86,12 +86,12 @@ class Classification(ClassifierMixin):
         return self._resolve_loss(self.loss)
 
     def _resolve_loss(self, given: Any) -> losses.Loss:
+        two = len(self.classes_) == 2
         if isinstance(given, losses.Logistic):  # the name it has for two classes
             loss: losses.Loss = losses.Softmax()
         else:
-            loss = losses.resolve(given, losses.CLASSIFIER_LOSSES)
+            loss = losses.resolve(given, "two classes" if two else "classes")
         if isinstance(loss, losses.Softmax):
-            two = len(self.classes_) == 2
             return losses.Logistic() if two else losses.Softmax(len(self.classes_))
         return loss
 

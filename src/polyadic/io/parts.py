@@ -10,7 +10,7 @@ end belongs to nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,12 @@ from polyadic import networks
 from polyadic.data.columns import Column, Columns
 from polyadic.data.marginals import Marginal
 from polyadic.io.files import ModelFileError
-from polyadic.io.plain import OWN_MAPS, from_text, pack, to_text, unpack
+from polyadic.io.plain import OWN_MAPS, FindClass, from_text, pack, to_text, unpack
 from polyadic.maps import FeatureMap
 from polyadic.networks.cores import Cores, NetworkCores
 from polyadic.networks.cp import CPCores
+from polyadic.objective.losses import Loss
 
-FindMap = Callable[[str], type[FeatureMap]]
 Arrays = dict[str, np.ndarray]
 Curves = list[dict[str, list[float]]]
 
@@ -97,31 +97,38 @@ def rebuild_columns(entry: dict[str, Any], arrays: Arrays) -> Columns:
 # ---- maps ----------------------------------------------------------------------------------------
 
 
-def map_finder(maps: Iterable[type[FeatureMap]]) -> FindMap:
-    """Return what finds the class of a map by its name, among polyadic's own and those given."""
-    known = {}
-    for cls in maps:
-        if not (isinstance(cls, type) and issubclass(cls, FeatureMap)):
-            raise TypeError(f"maps must hold subclasses of FeatureMap, got {cls!r}.")
-        known[cls.__name__] = cls
+def class_finder(maps: Iterable[type[FeatureMap]], losses: Iterable[type[Loss]]) -> FindClass:
+    """Return what finds the class of a map or a loss by name: polyadic's own, or one of these."""
+    known = {"map": _by_name(maps, FeatureMap, "maps"), "loss": _by_name(losses, Loss, "losses")}
+    parameter = {"map": "maps", "loss": "losses"}
 
-    def find(name: str) -> type[FeatureMap]:
+    def find(name: str, kind: str) -> Any:
         if "." not in name:
             if name not in OWN_MAPS:
                 raise ModelFileError(
-                    f"It uses the map {name!r}, which this version of polyadic does not have. "
+                    f"It uses the {kind} {name!r}, which this version of polyadic does not have. "
                     f"Known are: {', '.join(sorted(OWN_MAPS))}."
                 )
             return OWN_MAPS[name]
         own = name.rpartition(".")[2]
-        if own not in known:
+        if own not in known[kind]:
             raise ModelFileError(
-                f"It uses the map class {name!r}, which is not part of polyadic. Import the class "
-                f"and pass it: polyadic.load(path, maps=[{own}])."
+                f"It uses the {kind} class {name!r}, which is not part of polyadic. Import the "
+                f"class and pass it: polyadic.load(path, {parameter[kind]}=[{own}])."
             )
-        return known[own]
+        return known[kind][own]
 
     return find
+
+
+def _by_name(classes: Iterable[type], base: type, parameter: str) -> dict[str, type]:
+    """Return the classes that a user has passed by their names."""
+    known = {}
+    for cls in classes:
+        if not (isinstance(cls, type) and issubclass(cls, base)):
+            raise TypeError(f"{parameter} must hold subclasses of {base.__name__}, got {cls!r}.")
+        known[cls.__name__] = cls
+    return known
 
 
 def pack_maps(maps: Sequence[FeatureMap]) -> tuple[list[dict[str, Any]], Arrays]:
@@ -139,24 +146,24 @@ def rebuild_maps(
     columns: Columns,
     cores: Cores,
     arrays: Arrays,
-    find_map: FindMap,
+    find_class: FindClass,
 ) -> list[FeatureMap]:
     """Rebuild the fitted map of every column; it must go with the column and its core."""
     if len(entries) != len(columns.columns):
         raise ValueError(f"{len(entries)} maps for {len(columns.columns)} columns.")
     return [
-        _rebuild_map(n, column, entry, len(cores.factors[n]), arrays, find_map)
+        _rebuild_map(n, column, entry, len(cores.factors[n]), arrays, find_class)
         for n, (column, entry) in enumerate(zip(columns.columns, entries))
     ]
 
 
 def _rebuild_map(
-    n: int, column: Column, entry: dict[str, Any], dim: int, arrays: Arrays, find_map: FindMap
+    n: int, column: Column, entry: dict[str, Any], dim: int, arrays: Arrays, find_class: FindClass
 ) -> FeatureMap:
     """Rebuild the fitted map of column n, whose core has `dim` rows."""
-    cls = find_map(entry["@map"])
+    cls = find_class(entry["@map"], "map")
     learnt = {name: take(arrays, f"maps.{n}.{name}") for name in entry["arrays"]}
-    out = cls.restore(unpack(entry["params"], find_map), learnt)
+    out = cls.restore(unpack(entry["params"], find_class), learnt)
     if out.kind != column.kind or out.dim != dim:
         raise ValueError(
             f"{out!r:.100} serves {out.kind} columns and has {out.dim} elements, but column {n} is "

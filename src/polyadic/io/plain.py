@@ -5,8 +5,10 @@ whose first key begins with @:
 
     {"@number": "inf"}    {"@tuple": [...]}    {"@pairs": [[key, value], ...]}    a dict by pairs
     {"@array": [type, [...]]}    {"@map": class, "params": {...}}    {"@part": class, "params": ...}
+    {"@loss": class, "params": {...}}    a loss that is not polyadic's own
 
-A part is a loss or an init. Classes are looked up among polyadic's own, never imported by name.
+A part is a loss or an init. Classes are looked up among polyadic's own and those that the user has
+passed, never imported by name.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from polyadic.maps import MAPS, FeatureMap
 from polyadic.objective import losses
 from polyadic.solvers import inits
 
+FindClass = Callable[[str, str], Any]  # by a name and "map" or "loss"
+
 # The array types that a tensor can have.
 NUMBERS = ("bool", "float16", "float32", "float64") + tuple(
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
@@ -30,13 +34,7 @@ NUMBERS = ("bool", "float16", "float32", "float64") + tuple(
 DEPTH = 20  # of lists and dicts within each other
 OWN_MAPS: dict[str, type[FeatureMap]] = {cls.__name__: cls for cls in MAPS.values()}
 _PARTS: dict[str, Any] = {
-    cls.__name__: cls
-    for cls in (
-        *losses.LOSSES.values(),
-        *losses.CLASSIFIER_LOSSES.values(),
-        losses.Logistic,
-        *inits.INITS.values(),
-    )
+    cls.__name__: cls for cls in (*losses.LOSSES.values(), *inits.INITS.values())
 }
 
 
@@ -71,27 +69,31 @@ def pack(value: Any, depth: int = 0) -> Any:
         name = value.dtype.name if value.dtype.name in NUMBERS else value.dtype.kind
         return {"@array": [name, pack(value.tolist(), depth)]}
     if isinstance(value, FeatureMap):
-        return {"@map": map_name(type(value)), "params": pack(value.params(), depth)}
+        return {"@map": class_name(type(value)), "params": pack(value.params(), depth)}
     name = type(value).__name__
     if _PARTS.get(name) is type(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return {"@part": name, "params": pack(fields, depth)}
+    if isinstance(value, losses.Loss):
+        return {"@loss": class_name(type(value)), "params": pack(vars(value), depth)}
     raise TypeError(
         f"A model file cannot hold {value!r} of type {name}, found among the parameters. "
-        "Use numbers, text, lists, dicts, arrays, maps, and polyadic's own losses and inits."
+        "Use numbers, text, lists, dicts, arrays, maps, losses, and polyadic's own inits."
     )
 
 
-def unpack(value: Any, find_map: Callable[[str], type[FeatureMap]], depth: int = 0) -> Any:
-    """Return the parameter that `pack` was given; `find_map` knows the class of a map by name.
+def unpack(value: Any, find_class: FindClass, depth: int = 0) -> Any:
+    """Return the parameter that `pack` was given.
 
-    >>> unpack({"@pairs": [[1, {"@number": "-inf"}]]}, OWN_MAPS.get)
+    `find_class` returns the class of a "map" or of a "loss" that is not polyadic's own by its name.
+
+    >>> unpack({"@pairs": [[1, {"@number": "-inf"}]]}, lambda name, kind: None)
     {1: -inf}
     """
     depth = _deeper(depth)
 
     def inner(item: Any) -> Any:
-        return unpack(item, find_map, depth)
+        return unpack(item, find_class, depth)
 
     match value:
         case list():
@@ -105,7 +107,9 @@ def unpack(value: Any, find_map: Callable[[str], type[FeatureMap]], depth: int =
         case {"@array": [str(name), list(items)]} if name in (*NUMBERS, "U", "O"):
             return np.array(inner(items), dtype=name)
         case {"@map": str(name), "params": dict(params)}:
-            return find_map(name)(**inner(params))
+            return find_class(name, "map")(**inner(params))
+        case {"@loss": str(name), "params": dict(params)}:
+            return find_class(name, "loss")(**inner(params))
         case {"@part": str(name), "params": dict(params)} if name in _PARTS:
             return _PARTS[name](**inner(params))
         case dict():
@@ -122,7 +126,7 @@ def _deeper(depth: int) -> int:
     return depth + 1
 
 
-def map_name(cls: type[FeatureMap]) -> str:
+def class_name(cls: type) -> str:
     """Return the name of one of polyadic's maps, or the dotted name of another class."""
     own = OWN_MAPS.get(cls.__name__) is cls
     return cls.__name__ if own else f"{cls.__module__}.{cls.__qualname__}"
@@ -135,7 +139,7 @@ def to_text(value: Any) -> np.ndarray:
 
 def from_text(array: np.ndarray) -> Any:
     """Return the value that `to_text` was given; it holds no maps."""
-    return unpack(json.loads(array.tobytes()), OWN_MAPS.__getitem__)
+    return unpack(json.loads(array.tobytes()), lambda name, kind: OWN_MAPS[name])
 
 
 def pack_labels(labels: np.ndarray) -> tuple[str, np.ndarray]:

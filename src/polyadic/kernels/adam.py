@@ -25,7 +25,7 @@ from polyadic.kernels.cp import (
     read_out,
 )
 from polyadic.kernels.jit import inner, jit
-from polyadic.kernels.losses import add_losses
+from polyadic.kernels.losses import LossForm, add_losses
 from polyadic.kernels.penalties import OrderPenalty, add_band_gradient, add_order_gradient
 from polyadic.kernels.simd import (
     LANES,
@@ -97,8 +97,7 @@ class Job(NamedTuple):
     layout: Layout
     rows: Rows
     intercept: np.ndarray  # (L,)
-    code: int  # of the loss
-    shape: float
+    loss: LossForm
     band: np.ndarray  # (D, 5) the quadratic penalty, over the chance that a batch meets the row
     order: OrderPenalty | None
     mask: np.ndarray  # (L * W,) 1 where an output weight may move, 0 elsewhere
@@ -247,9 +246,7 @@ def batch_gradient(job, room, order, start, stop, count):
         )
         read_out(weights, job.intercept, room.prefix, n_columns, raw)
         add_additive(additive, slots, first, constant, index, value, order, begin, end, raw)
-        total_loss += add_losses(
-            job.code, job.shape, job.rows.y, job.rows.weight, order, begin, raw, slope
-        )
+        total_loss += add_losses(job.loss, job.rows.y, job.rows.weight, order, begin, raw, slope)
         scale_slopes(slope, share)
         read_back(weights, slope, room.prefix, n_columns, room.suffix, job.gradients.weights)
         additive_backward(

@@ -21,13 +21,9 @@ from typing import NamedTuple
 import numpy as np
 
 from polyadic.kernels.jit import inner, jit
-from polyadic.kernels.losses import HUBER, LOGISTIC, POISSON, QUANTILE, SOFTMAX
 from polyadic.kernels.simd import LANES, PAD, fill, load, store, total
 
 BLOCK = 64  # rows that are gathered at a time, and stay in the cache
-_NEAR = 0.02  # residuals nearer to zero than this count as this, in units of the target's spread
-_FLAT = 0.01  # no curvature is taken to be less than this
-_SHARE, _LEAST = 0.1, 1e-9  # of the mean curvature, for two classes
 _ZERO = np.float32(0)
 
 
@@ -47,58 +43,6 @@ class Quadratic(NamedTuple):
 
     slope: np.ndarray  # (n, L)
     curvature: np.ndarray  # (n, 1) where all outputs share it, or (n, L)
-
-
-@inner
-def _logistic_curvatures(weight, raw, out):
-    """Write p (1 - p), but no less than a share of its mean: rare classes are flat everywhere."""
-    mean = 0.0
-    for i in range(raw.shape[0]):
-        for k in range(raw.shape[1]):
-            q = np.exp(-abs(raw[i, k]))
-            out[i, k] = q / ((1.0 + q) * (1.0 + q))
-            mean += out[i, k]
-    least = _SHARE * mean / max(raw.shape[0] * raw.shape[1], 1)
-    if least < _LEAST:
-        least = _LEAST
-    for i in range(raw.shape[0]):
-        for k in range(raw.shape[1]):
-            out[i, k] = weight[i] * (out[i, k] if out[i, k] > least else least)
-
-
-@jit
-def curvatures(code, shape, y, weight, raw, out):
-    """Write the weighted curvature of a parabola near the loss, or above it.
-
-    For softmax, twice the diagonal of the Hessian: by Gershgorin's circles, no less than all of it.
-    """
-    n_outputs = raw.shape[1]
-    if code == LOGISTIC:
-        _logistic_curvatures(weight, raw, out)
-        return
-    for i in range(raw.shape[0]):
-        if code == SOFTMAX:
-            top = raw[i, 0]
-            for k in range(1, n_outputs):
-                if raw[i, k] > top:
-                    top = raw[i, k]
-            norm = 0.0
-            for k in range(n_outputs):
-                norm += np.exp(raw[i, k] - top)
-            for k in range(n_outputs):
-                p = np.exp(raw[i, k] - top) / norm
-                out[i, k] = weight[i] * max(2.0 * p * (1.0 - p), _FLAT)
-            continue
-        for k in range(n_outputs):
-            size = abs(raw[i, k] - y[i, k])
-            h = 2.0
-            if code == POISSON:
-                h = max(np.exp(min(raw[i, k], 60.0)), y[i, k], _FLAT)
-            elif code == QUANTILE:
-                h = 1.0 / max(size, _NEAR)
-            elif code == HUBER and size > shape:
-                h = 2.0 * shape / size
-            out[i, k] = weight[i] * h
 
 
 @jit

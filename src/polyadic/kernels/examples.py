@@ -43,8 +43,10 @@ class Form(NamedTuple):
     dense: bool = False  # a column of which every element is a slot
     additive: bool = False
     order: bool = False  # the order penalty
+    own_loss: bool = False  # a loss that is called through a function
 
 
+_PLAIN = Form()
 Example = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
@@ -77,12 +79,27 @@ def _job(form: Form) -> adam.Job:
         layout=_layout(form),
         rows=adam.Rows(_slot(), np.ones(2, _F4), np.zeros((1, 1), _F4), np.ones(1, _F4)),
         intercept=np.zeros(1, _F4),
-        code=losses.SQUARED,
-        shape=_F4(0.0),  # type: ignore[arg-type]
+        loss=_loss(form, _F4),
         band=np.zeros((_HEIGHT, 5), _F4),
         order=order,
         mask=np.ones(_WIDTH, _F4),
     )
+
+
+def _loss(form: Form, dtype: type, signature: Any = losses.VALUE_AND_SLOPE) -> losses.LossForm:
+    """Return a loss in the form of a model: any function will do, by its signature."""
+    if not form.own_loss:
+        return losses.LossForm(losses.SQUARED, dtype(0.0))
+    function = _zeros if signature == losses.VALUE_AND_SLOPE else _zero
+    return losses.LossForm(losses.OWN, dtype(0.0), losses.compile_function(function, (), signature))
+
+
+def _zeros(y: float, raw: float) -> tuple[float, float]:
+    return 0.0, 0.0
+
+
+def _zero(y: float, raw: float) -> float:
+    return 0.0
 
 
 def _slot() -> np.ndarray:
@@ -175,14 +192,15 @@ def als_examples() -> Iterator[Example]:
     yield als.read_out, (row, _WIDTH, row, np.zeros((1, 1)))
 
 
-def prior_examples() -> Iterator[Example]:
+def prior_examples(form: Form = _PLAIN) -> Iterator[Example]:
     """Yield what least squares under a prior needs besides: curvatures, and an additive model."""
     core, y, weight = np.ones(3 * _WIDTH), np.zeros((1, 1)), np.ones(1)
     band, square = np.ones((3, 5)), np.zeros(_WIDTH * _WIDTH)
     system = banded.System.zeros(2 * _WIDTH, _WIDTH, 3 * _WIDTH, 3 * _WIDTH)
     yield banded.add_penalties, (core, _WIDTH, True, band, band, square, system)
     yield als.gram, (core, core, 3, _WIDTH, np.zeros(_WIDTH * _WIDTH))
-    yield als.curvatures, (losses.LOGISTIC, 0.0, y, weight, np.zeros((1, 1)), np.empty((1, 1)))
+    loss = _loss(form, float, losses.CURVATURE)
+    yield losses.curvatures, (loss, y, weight, np.zeros((1, 1)), np.empty((1, 1)))
     slots, values, band = _slots(), np.ones((1, 1)), np.eye(2, 4)
     x, raw = np.ones(2), np.zeros((1, 1))
     yield additive.moments, (slots, values, values, 0, band.copy(), np.empty(2))
@@ -194,11 +212,11 @@ def prior_examples() -> Iterator[Example]:
     yield additive.band_dot, (band, band)
 
 
-def loss_examples() -> Iterator[Example]:
+def loss_examples(form: Form = _PLAIN) -> Iterator[Example]:
     """Yield the losses in double precision."""
     y, raw = np.zeros((1, 1)), np.zeros((1, 1))
     args = (y, np.ones(1), np.arange(1), 0, raw, np.empty((1, 1)))
-    yield losses.weighted_losses, (losses.SQUARED, 0.0, *args)
+    yield losses.weighted_losses, (_loss(form, float), *args)
 
 
 def order_examples() -> Iterator[Example]:
@@ -244,7 +262,7 @@ def explain_examples() -> Iterator[Example]:
     yield shapley.values_by_sets, (*rows, *sets, np.empty((1, 1, 1)))
 
 
-ALL_FORMS = [Form(*has) for has in product((False, True), repeat=3)]
+ALL_FORMS = [Form(*has) for has in product((False, True), repeat=3)]  # of polyadic's own losses
 
 
 def all_examples(forms: Sequence[Form] = ALL_FORMS) -> Iterator[Example]:
@@ -284,9 +302,9 @@ def fit_examples(needs: Needs) -> Iterator[Example]:
     if least_squares:
         yield from als_examples()
     yield from contract_examples(form._replace(order=False))
-    yield from loss_examples()
+    yield from loss_examples(form)
     yield from hat_examples()
     if members:
         yield from hat_examples(_F8)
     if prior:
-        yield from prior_examples()
+        yield from prior_examples(form)

@@ -150,9 +150,7 @@ def _judge(job, shared, parts, p, order, begin, end, size):
         begin + high,
         raw,
     )
-    parts[p].loss[0] += add_losses(
-        job.code, job.shape, rows.y, rows.weight, order, begin + low, raw, slope
-    )
+    parts[p].loss[0] += add_losses(job.loss, rows.y, rows.weight, order, begin + low, raw, slope)
     scale_slopes(slope, _ONE / np.float32(size))
     read_back(weights, slope, product, 0, behind, parts[p].weights)
 

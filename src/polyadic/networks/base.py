@@ -153,9 +153,13 @@ class Format(ABC):
         """Return the number of parameters."""
         return sum(self.dims) * self.width + sum(math.prod(s) for s in self.extra_shapes())
 
-    def noise(self, rngs: Sequence[np.random.Generator], sigma: float) -> list[np.ndarray]:
-        """Return cores of Gaussian noise."""
-        return [sigma * rng.normal(size=(d, self.width)) for rng, d in zip(rngs, self.dims)]
+    def noise(
+        self, rngs: Sequence[np.random.Generator], sigma: float | np.ndarray
+    ) -> list[np.ndarray]:
+        """Return cores of Gaussian noise, of one size or of one a column, (N,)."""
+        sizes = np.broadcast_to(sigma, (self.n_columns,))
+        triples = zip(rngs, self.dims, sizes)
+        return [size * rng.normal(size=(d, self.width)) for rng, d, size in triples]
 
 
 def _positive(name: str, value: Any) -> int:
@@ -165,10 +169,23 @@ def _positive(name: str, value: Any) -> int:
     return int(value)
 
 
-def balanced_weights(rng: np.random.Generator, rank: int, n_outputs: int) -> np.ndarray:
-    """Return output weights (R, L) of size 1 / sqrt(R) whose terms cancel, where R allows it."""
-    weights = rng.normal(size=(rank, n_outputs)) / np.sqrt(rank)
-    return weights - weights.mean(axis=0) if rank > 1 else weights
+def balanced_weights(rng: np.random.Generator, mask: np.ndarray) -> np.ndarray:
+    """Return output weights (R, L) whose terms cancel, where an output has more than one.
+
+    mask : (R, L) is one where a term belongs to an output, and zero elsewhere. Weights have a size
+    of 1 / sqrt(terms of an output).
+    """
+    n_terms = mask.sum(axis=0)
+    weights = mask * rng.normal(size=mask.shape) / np.sqrt(n_terms)
+    return weights - np.where(n_terms > 1, mask * weights.sum(axis=0) / n_terms, 0.0)
+
+
+def near_one_sigma(n_columns: int) -> float:
+    """Return the size of the noise about a start of ones: less for many columns.
+
+    A product of N factors 1 + noise then varies by a half, whatever N.
+    """
+    return float(min(0.1, 0.5 / np.sqrt(n_columns)))
 
 
 def first_of(cores: list[np.ndarray]) -> list[np.ndarray]:

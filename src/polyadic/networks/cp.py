@@ -208,10 +208,17 @@ class CanonicalPolyadic(Format):
 
     def near_one(self, rngs, sigma):
         """Return factors near the constant one and balanced output weights."""
-        cores = self.noise(rngs, sigma)
-        for core in cores:
-            core[0] = 1.0
-        return cores, [balanced_weights(rngs[-1], self.rank, self.n_outputs)]
+        every = np.ones((self.rank, self.n_outputs))
+        return self.factors_near_one(rngs, sigma), [balanced_weights(rngs[-1], every)]
+
+    def factors_near_one(
+        self, rngs: Sequence[np.random.Generator], sigma: float | np.ndarray
+    ) -> list[np.ndarray]:
+        """Return factors with a first row of one and noise below, of one size or one a column."""
+        factors = self.noise(rngs, sigma)
+        for factor in factors:
+            factor[0] = 1.0
+        return factors
 
     def gaussian(self, rngs, sigma):
         """Return noise, with the paper's output weights of one where there is one output."""
@@ -228,14 +235,30 @@ class CanonicalPolyadic(Format):
             )
         cores, _ = self.near_one(rngs, sigma)
         weights = np.zeros((self.rank, n_outputs))
-        for k in range(n_outputs):
-            terms = slice(k * n_columns, (k + 1) * n_columns)
-            weights[terms, k] = 1.0
-            for n, core in enumerate(cores):
-                core[1:, terms] = 0.0
-                core[:, terms.start + n] = slopes[n][:, k]
-                core[0, terms.start + n] = bias[k] / n_columns
+        write_linear(cores, weights, bias, slopes, n_columns)
         return cores, [weights]
+
+
+def write_linear(
+    factors: Sequence[np.ndarray],
+    weights: np.ndarray,
+    bias: np.ndarray,
+    slopes: Sequence[np.ndarray],
+    stride: int,
+) -> None:
+    """Write bias + sum_n phi_n' slopes[n] into terms (paper, equation (lin_init_rows)).
+
+    Term l * stride + n carries column n's part of output l, with ones for all other columns.
+    """
+    n_columns = len(factors)
+    for k in range(weights.shape[1]):
+        terms = slice(k * stride, k * stride + n_columns)
+        weights[terms, k] = 1.0
+        for n, factor in enumerate(factors):
+            factor[0, terms] = 1.0
+            factor[1:, terms] = 0.0
+            factor[:, terms.start + n] = slopes[n][:, k]
+            factor[0, terms.start + n] = bias[k] / n_columns
 
 
 def run(parameters: Parameters, intercept: np.ndarray, local: LocalFeatures) -> np.ndarray:

@@ -50,5 +50,5 @@ class PolynomialNetwork(Format):
         cores = self.noise(rngs, sigma)
         for core in cores:
             core[0] = 0.0
-        weights = balanced_weights(rngs[-1], self.rank, self.n_outputs)
+        weights = balanced_weights(rngs[-1], np.ones((self.rank, self.n_outputs)))
         return cores, [np.ones((self.order, self.rank)), weights]

@@ -66,7 +66,7 @@ class TensorRing(Format):
         cores = quiet_noise(self, rngs, sigma)
         for core in cores:
             core[0] = np.eye(self.rank).ravel()
-        weights = balanced_weights(rngs[-1], self.rank, self.n_outputs)
+        weights = balanced_weights(rngs[-1], np.ones((self.rank, self.n_outputs)))
         if self.n_outputs == 1:
             cores[0] = self._turn(cores[0], np.diag(weights[:, 0]))
             return cores, []

@@ -43,7 +43,10 @@ class TensorTrain(Format):
         cores = quiet_noise(self, rngs, sigma)
         for core in cores:
             core[0] = np.eye(self.rank).ravel()
-        return cores, [np.ones(self.rank), balanced_weights(rngs[-1], self.rank, self.n_outputs)]
+        return cores, [
+            np.ones(self.rank),
+            balanced_weights(rngs[-1], np.ones((self.rank, self.n_outputs))),
+        ]
 
     def linear(self, bias, slopes, rngs, sigma):
         """Carry the sums so far beside a one: G = [[1, phi' v], [0, I]]."""

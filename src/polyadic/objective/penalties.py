@@ -1,14 +1,15 @@
-"""Penalties on the cores. Each has `value(cores)`, those of Adam `add_gradient(cores, out)`.
+"""Penalties on the cores: one protocol, and a line in `PENALTIES` for every kind.
 
 L2 and smoothness are both quadratic forms sum_n tr(A' K_n A) with a banded K_n, one for each
-column, so one class serves both, and their bands add. The order penalty is the paper's.
+column, so one class serves both, and their bands add. The order penalty is the paper's. A solver
+declares which kinds it can minimise, by their names here, and refuses the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -17,6 +18,22 @@ if TYPE_CHECKING:
     from polyadic.networks.cp import CPCores
 
 _LARGEST = 1e12  # an emphasis beyond this is a wall already; its square must stay in float32
+
+
+class Penalty(Protocol):
+    """What every penalty can tell."""
+
+    def value(self, cores: CPCores) -> float:
+        """Return the penalty."""
+        ...
+
+    def add_gradient(self, cores: CPCores, out: Sequence[np.ndarray]) -> None:
+        """Add the gradient with respect to the factors to `out`, one array for each."""
+        ...
+
+    def active(self) -> bool:
+        """Tell whether it is more than zero for any cores."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -37,6 +54,10 @@ class Banded:
         """Add the gradient to `out`, one array for each factor, then one for each additive part."""
         for target, half in zip(out, self._slopes(cores)):
             target += 2.0 * half
+
+    def active(self) -> bool:
+        """Tell whether any band has an entry."""
+        return any(np.any(band != 0) for band in self.bands)
 
     def __add__(self, other: Banded) -> Banded:
         return Banded([a + b for a, b in zip(self.bands, other.bands)])
@@ -79,6 +100,22 @@ class Norm:
         for band, a in zip(self.metric, cores.factors):
             gram *= a.T @ band_product(band, a)
         return self.strength * float(np.sum(cores.weights * (gram @ cores.weights)))
+
+    def add_gradient(self, cores: CPCores, out: Sequence[np.ndarray]) -> None:
+        """Add the gradient with respect to the factors: 2 M A (C C' * other Gram matrices)."""
+        slopes = [band_product(band, a) for band, a in zip(self.metric, cores.factors)]
+        grams = [a.T @ slope for a, slope in zip(cores.factors, slopes)]
+        behind = [cores.weights @ cores.weights.T]  # times the Gram matrices of later columns
+        for gram in grams[:0:-1]:
+            behind.append(behind[-1] * gram)
+        ahead = np.ones_like(behind[0])
+        for target, slope, gram, rest in zip(out, slopes, grams, reversed(behind)):
+            target += 2.0 * self.strength * slope @ (ahead * rest)
+            ahead = ahead * gram
+
+    def active(self) -> bool:
+        """Tell whether its strength is above zero."""
+        return self.strength > 0
 
 
 @dataclass(frozen=True)
@@ -131,6 +168,19 @@ class Order:
         _, slope = cores.order_gradient(self.emphasis)
         for target, gradient in zip(out, slope.factors):
             target += self.alpha * gradient
+
+    def active(self) -> bool:
+        """Tell whether its strength is above zero."""
+        return self.alpha > 0
+
+
+# By the names under which solvers declare what they can minimise, see `Problem.penalties`.
+PENALTIES: dict[str, type[Penalty]] = {
+    "factors": Banded,
+    "factors by noise": Banded,
+    "order": Order,
+    "tensor norm": Norm,
+}
 
 
 def ridge(maps: Sequence[FeatureMap], strength: float, many: float = np.inf) -> Banded:

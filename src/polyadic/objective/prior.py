@@ -20,8 +20,8 @@ import numpy as np
 
 from polyadic.data.slots import check_maps, column_slots
 from polyadic.kernels import additive as kernel
-from polyadic.kernels.als import Quadratic, Slots, curvatures
-from polyadic.kernels.losses import weighted_losses
+from polyadic.kernels.als import Quadratic, Slots
+from polyadic.kernels.losses import curvatures, weighted_losses
 from polyadic.maps.base import FeatureMap
 from polyadic.objective.penalties import Prior
 from polyadic.objective.problem import Problem
@@ -127,10 +127,11 @@ def learn_spreads(problem: Problem, shapes: Sequence[np.ndarray]) -> np.ndarray:
     effects = [_Effect.start(problem, k, shape) for k, shape in enumerate(shapes)]
     noise, longest = 1.0, np.inf if loss.location_scale else _LONGEST
 
+    compiled, curvature = loss.compiled(), loss.compiled_curvature()
+
     def measure() -> float:
-        args = (loss.code, loss.shape, y, weight)
-        curvatures(*args, raw, model.curvature)
-        return weighted_losses(*args, everything, 0, raw, model.slope)
+        curvatures(curvature, y, weight, raw, model.curvature)
+        return weighted_losses(compiled, y, weight, everything, 0, raw, model.slope)
 
     measure()
     gains = [effect.gain(model) for effect in effects]

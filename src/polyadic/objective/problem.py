@@ -11,7 +11,7 @@ from polyadic.data.features import LocalFeatures, encode
 from polyadic.data.rows import CodedRows
 from polyadic.maps.base import FeatureMap
 from polyadic.objective.losses import Loss
-from polyadic.objective.penalties import Banded, Norm, Order, Prior
+from polyadic.objective.penalties import Banded, Norm, Order, Penalty, Prior
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,17 @@ class Problem:
     extras_l2: float = 0.0  # on the arrays of a network that belong to no column
     worth: float = 0.0  # how many rows the training rows are worth
     prior: Prior | None = None  # of the weight tensor, as the rows tell it
-    norm: Norm | None = None  # the prior as a penalty, times the noise; for least squares alone
+    norm: Norm | None = None  # the prior as a penalty, times the noise
+
+    def penalties(self) -> dict[str, Penalty]:
+        """Return the penalties that are not zero, by their names in `PENALTIES`."""
+        every = {
+            "factors": self.fixed,
+            "factors by noise": self.scaled,
+            "order": self.order,
+            "tensor norm": self.norm,
+        }
+        return {name: p for name, p in every.items() if p is not None and p.active()}
 
     def unit_weights(self) -> np.ndarray:
         """Return the weights of the training rows in units of one row, (n,)."""

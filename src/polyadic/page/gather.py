@@ -30,6 +30,8 @@ _GRID = 32  # points along each side of a heat map
 _STOPS = 201  # of a slider
 _FEW_VALUES = 24  # of a column, each with a bar of its own
 _DENSITY_BINS = 40
+# From the link of a loss to the function of engine.js that undoes it.
+_LINKS = {"identity": "identity", "log": "exp", "logit": "logistic", "softmax": "softmax"}
 
 
 def gather(
@@ -138,8 +140,13 @@ def _link(model: FittedModel) -> str:
     """Return the name of the engine's function from raw to what is predicted."""
     if classes_of(model) is not None and isinstance(model.loss_, losses.SquaredError):
         return "labels"
-    names = {losses.Logistic: "logistic", losses.Softmax: "softmax", losses.Poisson: "exp"}
-    return names.get(type(model.loss_), "identity")
+    loss = model.loss_
+    if type(loss).inverse_link is not losses.Loss.inverse_link:
+        raise ValueError(
+            f"A page cannot show {loss!r}: it has an `inverse_link` of its own, which the page "
+            f"cannot compute. Use one of the links {', '.join(_LINKS)} by its `link_name`."
+        )
+    return _LINKS[loss.link_name]
 
 
 def _summary(model: FittedModel, cores: CPCores) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from polyadic.kernels import adam as kernel
 from polyadic.kernels.cp import GUARD
 from polyadic.networks.cp import CPCores, run
 from polyadic.objective.problem import Problem
-from polyadic.solvers.contract import Report, Solution
+from polyadic.solvers.contract import Report, Solution, check
 from polyadic.solvers.loop import Course, Schedule, stack
 from polyadic.solvers.threads import SplitEpochs, pays
 
@@ -53,6 +54,10 @@ class Adam(Schedule):
 
     n_threads: int | None = None
 
+    name: ClassVar[str] = "solver='adam' on engine='fused'"
+    loss_forms: ClassVar[tuple[str, ...]] = ("compiled",)
+    penalties: ClassVar[tuple[str, ...]] = ("factors", "factors by noise", "order")
+
     def solve(
         self,
         problem: Problem,
@@ -64,6 +69,7 @@ class Adam(Schedule):
         resumed: bool = False,
     ) -> Solution:
         """Minimise the problem's objective, starting from `cores`, or from where `state` is."""
+        check(self, problem)
         return FusedCourse(self, problem, cores, free, state).run(rng, report, resumed)
 
 
@@ -108,8 +114,7 @@ class FusedCourse(Course):
             layout=problem.local.layout.for_kernel(),
             rows=_flat_rows(problem),
             intercept=problem.intercept.astype(np.float32),
-            code=problem.loss.code,
-            shape=np.float32(problem.loss.shape),  # type: ignore[arg-type]
+            loss=problem.loss.compiled(np.float32),
             band=np.empty_like(self.fixed_band),
             order=order,
             mask=mask,

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,21 +19,19 @@ from polyadic.data.features import LocalFeatures
 from polyadic.data.slots import check_maps, column_slots
 from polyadic.kernels import als as kernel
 from polyadic.kernels import banded
-from polyadic.kernels.losses import LOGISTIC, SQUARED, weighted_losses
+from polyadic.kernels.losses import curvatures, weighted_losses
 from polyadic.kernels.simd import padded
 from polyadic.networks.cp import CPCores
-from polyadic.objective.penalties import band_product
+from polyadic.objective.penalties import Norm, band_product
 from polyadic.objective.problem import Problem
-from polyadic.solvers.adam import Adam
 from polyadic.solvers.blocks import FLOOR, Block, depth, pad, solve_block
-from polyadic.solvers.contract import Report, Solution
+from polyadic.solvers.contract import Report, Solution, check
 from polyadic.solvers.loop import Course, Schedule
 
 MAX_SWEEPS = 20  # max_iter="auto"
 PATIENCE = 3  # n_iter_no_change=None
 _TINY = np.finfo(float).tiny
 _HALVINGS = 12
-_LOPSIDED = 4.0  # a factor so many times larger or smaller than one
 _LONGEST = 8.0  # a step that keeps paying is stretched up to here
 
 
@@ -54,6 +53,10 @@ class ALS(Schedule):
     n_iter_no_change: int | None = PATIENCE
     damping: float = 1e-3
 
+    name: ClassVar[str] = "solver='als'"
+    loss_forms: ClassVar[tuple[str, ...]] = ("compiled", "curvature")
+    penalties: ClassVar[tuple[str, ...]] = ("factors", "factors by noise", "order", "tensor norm")
+
     def solve(
         self,
         problem: Problem,
@@ -65,97 +68,51 @@ class ALS(Schedule):
         resumed: bool = False,
     ) -> Solution:
         """Minimise the problem's objective, starting from `cores`."""
+        check(self, problem)
         return AlsCourse(self, problem, cores, free).run(rng, report, resumed)
 
-
-@dataclass(frozen=True)
-class AlsThenAdam:
-    """A few sweeps, then Adam from where they led."""
-
-    als: ALS
-    adam: Adam
-
-    @property
-    def max_iter(self) -> int:
-        """Sweeps and epochs."""
-        return self.als.max_iter + self.adam.max_iter
-
-    def solve(
+    def go_on(
         self,
         problem: Problem,
-        cores: CPCores,
+        first: Solution,
         free: np.ndarray | None,
         rng: np.random.Generator,
         report: Report | None = None,
-        state: None = None,
-        resumed: bool = False,
     ) -> Solution:
-        """Minimise the problem's objective, starting from `cores`."""
-        first = self.als.solve(problem, cores, free, rng, report, resumed=resumed)
-        later = None if report is None else lambda e, v: report(first.n_iter + e, v)
-        # What the sweeps found counts among the epochs to choose from.
-        start = balanced(first.cores, problem.local)
-        second = self.adam.solve(problem, start, free, rng, later, resumed=True)
-        history = {name: values + second.history[name] for name, values in first.history.items()}
-        return replace(second, history=history, n_iter=first.n_iter + second.n_iter)
+        """Go on from another solver's solution, under the noise that it has measured."""
+        course = AlsCourse(self, problem, first.cores, free, noise=first.loss)
+        return course.run(rng, report, resumed=True)
 
 
-@dataclass(frozen=True)
-class AdamThenAls:
-    """Adam, then sweeps from where it led.
+@dataclass
+class TensorNorm:
+    """A norm of the weight tensor in a run: its strength and its Gram matrices."""
 
-    Adam stops at what single precision, averaging and the last rates leave; sweeps go on from there
-    to a minimum. What Adam found stays unless they do better on the held-out rows, and without such
-    rows there are no sweeps: nothing could tell whether they learn the rows by heart.
-    """
+    norm: Norm
+    by_noise: bool = False  # whether its strength goes with the noise
+    strength: float = 0.0
+    grams: list[np.ndarray] = field(default_factory=list)  # A' M A of every column, (W, W)
 
-    adam: Adam
-    als: ALS
+    def weigh(self, noise: float, tables: list[np.ndarray], width: int) -> None:
+        """Set the strength, and all Gram matrices; tables[n] : (d_n * W,)."""
+        self.strength = self.norm.strength * (noise if self.by_noise else 1.0)
+        self.grams = [self._gram(n, a, width) for n, a in enumerate(tables)]
 
-    @property
-    def max_iter(self) -> int:
-        """Epochs and sweeps."""
-        return self.adam.max_iter + self.als.max_iter
+    def update(self, n: int, table: np.ndarray, width: int) -> None:
+        """Set the Gram matrix of column n."""
+        self.grams[n] = self._gram(n, table, width)
 
-    def solve(
-        self,
-        problem: Problem,
-        cores: CPCores,
-        free: np.ndarray | None,
-        rng: np.random.Generator,
-        report: Report | None = None,
-        state: None = None,
-        resumed: bool = False,
-    ) -> Solution:
-        """Minimise the problem's objective, starting from `cores`."""
-        first = self.adam.solve(problem, cores, free, rng, report, resumed=resumed)
-        if problem.held_out is None or not first.converged:
-            return first
-        later = None if report is None else lambda e, v: report(first.n_iter + e, v)
-        course = AlsCourse(self.als, problem, first.cores, free, noise=first.loss)
-        second = course.run(rng, later, resumed=True)
-        history = {name: values + second.history[name] for name, values in first.history.items()}
-        return replace(second, history=history, n_iter=first.n_iter + second.n_iter)
+    def _gram(self, n: int, a: np.ndarray, width: int) -> np.ndarray:
+        right, out = band_product(self.norm.metric[n], a.reshape(-1, width)), np.empty(width**2)
+        kernel.gram(a, right.ravel(), len(right), width, out)
+        return out.reshape(width, width)
 
-
-def balanced(cores: CPCores, local: LocalFeatures) -> CPCores:
-    """Return the same model, with the factors of lopsided terms brought to size one over the rows.
-
-    Normal equations do not care how a term's size is shared among factors and weights; Adam's
-    steps, which are as long for every entry, do.
-    """
-    sizes = []
-    counts = np.split(local.counts(), local.layout.first)[1:]
-    for factor, count, constant in zip(cores.factors, counts, local.layout.constant):
-        values, share = factor, count[: len(factor)].astype(float)
-        if constant and len(factor) > 1:
-            values, share = factor[0] + factor[1:], share[1:]
-        size = np.sqrt(share @ values**2 / max(share.sum(), _TINY))
-        sizes.append(np.where(size > 0, size, 1.0))
-    lopsided = np.max(np.abs(np.log(sizes)), axis=0) > np.log(_LOPSIDED)
-    sizes = [np.where(lopsided, size, 1.0) for size in sizes]
-    factors = [factor / size for factor, size in zip(cores.factors, sizes)]
-    return replace(cores, factors=factors, weights=cores.weights * np.prod(sizes, axis=0)[:, None])
+    def gram_product(self, columns: Iterable[int], start: np.ndarray) -> np.ndarray:
+        """Return start times the Gram matrices of these columns, entry by entry."""
+        out = start.copy()
+        for n in columns:
+            out *= self.grams[n]
+        return out
 
 
 class AlsCourse(Course):
@@ -193,18 +150,20 @@ class AlsCourse(Course):
         self.rooms[0][:] = 1.0
         self.raw = np.empty((len(local), n_outputs))
         self.slopes = np.empty_like(self.raw)
-        shared = problem.loss.code == SQUARED
-        # Where a parabola is the loss, or touches it with its curvature, no longer step is tried.
-        self.may_stretch = problem.loss.code not in (SQUARED, LOGISTIC)
+        self.compiled_loss = problem.loss.compiled()
+        self.compiled_curvature = problem.loss.compiled_curvature()
+        shared = problem.loss.quadratic
         self.curvature = np.empty((len(local), 1 if shared else n_outputs))
         if shared:
             self.curvature[:, 0] = 2.0 * self.row_weight
         self.refresh()
         self.order = self.column_order()
-        self.norm = problem.norm if problem.order is None else problem.order.as_norm()
+        self.norms = [] if problem.norm is None else [TensorNorm(problem.norm, by_noise=True)]
+        if problem.order is not None:
+            self.norms.append(TensorNorm(problem.order.as_norm()))
         # The optimum under a prior is the model: there is no better epoch before it.
         self.keep_last = problem.norm is not None
-        self.weigh_norm()
+        self.weigh_norms()
 
     # ---- predictions and the objective ----------------------------------------------------------
 
@@ -222,17 +181,8 @@ class AlsCourse(Course):
 
     def measured(self, raw: np.ndarray) -> float:
         """Return the mean loss of predictions, and leave their slopes in `slopes`."""
-        loss = self.problem.loss
-        return weighted_losses(
-            loss.code,
-            loss.shape,
-            self.y,
-            self.row_weight,
-            self.everything,
-            0,
-            raw,
-            self.slopes,
-        )
+        args = (self.y, self.row_weight, self.everything, 0, raw, self.slopes)
+        return weighted_losses(self.compiled_loss, *args)
 
     def multiplied(self, columns: Iterable[int], source: np.ndarray, out: np.ndarray) -> np.ndarray:
         """Write source times the factors of these columns to `out`, both (n * W,)."""
@@ -243,10 +193,9 @@ class AlsCourse(Course):
 
     def model(self) -> kernel.Quadratic:
         """Return the parabola about the present predictions."""
-        loss = self.problem.loss
-        if loss.code != SQUARED:
-            args = (loss.code, loss.shape, self.y, self.row_weight, self.raw)
-            kernel.curvatures(*args, self.curvature)
+        if not self.problem.loss.quadratic:
+            args = (self.y, self.row_weight, self.raw, self.curvature)
+            curvatures(self.compiled_curvature, *args)
         return kernel.Quadratic(self.slopes, self.curvature)
 
     def column_order(self) -> list[int]:
@@ -266,19 +215,19 @@ class AlsCourse(Course):
         problem = self.problem
         self.bands = [a + self.noise * b for a, b in zip(problem.fixed.bands, problem.scaled.bands)]
         self.refresh()
-        self.weigh_norm()
+        self.weigh_norms()
         for n in range(len(self.additive)):
             self.update_additive(n)
-        self.descend(self.order, 0, np.ones((self.width, self.width)))
+        self.descend(self.order, 0, [np.ones((self.width, self.width)) for _ in self.norms])
         self.update_weights()
         return self.loss
 
-    def descend(self, columns: list[int], level: int, grams: np.ndarray) -> None:
+    def descend(self, columns: list[int], level: int, grams: list[np.ndarray]) -> None:
         """Update these columns; rooms[level] holds the product of all others' factors.
 
         Half of them first, with the other half as it was; then the other half, with the first as
         it is now. A column's product thus costs log N factors, and never a division. So it is with
-        the Gram matrices of a norm : (W, W).
+        the Gram matrices : (W, W) of the norms.
         """
         if len(columns) == 1:
             self.update_core(columns[0], self.rooms[level], grams)
@@ -286,15 +235,16 @@ class AlsCourse(Course):
         half = len(columns) // 2
         for own, rest in ((columns[:half], columns[half:]), (columns[half:], columns[:half])):
             self.multiplied(rest, self.rooms[level], self.rooms[level + 1])
-            self.descend(own, level + 1, self.gram_product(rest, grams))
+            pairs = zip(self.norms, grams)
+            self.descend(own, level + 1, [norm.gram_product(rest, gram) for norm, gram in pairs])
 
-    def update_core(self, n: int, product: np.ndarray, grams: np.ndarray) -> None:
+    def update_core(self, n: int, product: np.ndarray, grams: list[np.ndarray]) -> None:
         """Move the core of column n to its minimum."""
-        metric, gram = None, None
-        if self.norm is not None:
-            metric = self.strength * self.norm.metric[n]
-            c = self.weights.reshape(-1, self.width)
-            gram = (c.T @ c * grams).ravel()
+        c = self.weights.reshape(-1, self.width)
+        norms = [
+            (norm.strength * norm.norm.metric[n], (c.T @ c * gram).ravel())
+            for norm, gram in zip(self.norms, grams)
+        ]
         block = Block(
             self.tables[n],
             self.slots[n],
@@ -302,12 +252,11 @@ class AlsCourse(Course):
             product,
             self.weights,
             self.width,
-            metric,
-            gram,
+            norms,
         )
         self.update(block)
-        if self.norm is not None:
-            self.grams[n] = self.gram(n)
+        for norm in self.norms:
+            norm.update(n, self.tables[n], self.width)
 
     def update_additive(self, n: int) -> None:
         """Move the additive part of column n: a core of rank L with a product of one."""
@@ -322,26 +271,10 @@ class AlsCourse(Course):
         )
         self.update(block)
 
-    def weigh_norm(self) -> None:
-        """Set the strength of the norm by the noise, and its Gram matrices anew."""
-        if self.norm is not None:
-            self.strength = self.norm.strength * (self.noise if self.problem.order is None else 1.0)
-            self.grams = [self.gram(n) for n in range(len(self.slots))]
-
-    def gram(self, n: int) -> np.ndarray:
-        """Return A' M A of column n, (W, W)."""
-        assert self.norm is not None
-        a, width = self.tables[n], self.width
-        right, out = band_product(self.norm.metric[n], a.reshape(-1, width)), np.empty(width**2)
-        kernel.gram(a, right.ravel(), len(right), width, out)
-        return out.reshape(width, width)
-
-    def gram_product(self, columns: Iterable[int], start: np.ndarray) -> np.ndarray:
-        """Return start times the Gram matrices of these columns, entry by entry."""
-        out = start.copy()
-        for n in columns if self.norm is not None else ():
-            out *= self.grams[n]
-        return out
+    def weigh_norms(self) -> None:
+        """Set the strengths of the norms by the noise, and their Gram matrices anew."""
+        for norm in self.norms:
+            norm.weigh(self.noise, self.tables, self.width)
 
     def update(self, block: Block) -> None:
         """Solve the normal equations of a block and go there, or as far as it pays."""
@@ -368,8 +301,8 @@ class AlsCourse(Course):
         width, model = self.width, self.model()
         product = self.multiplied(self.order, self.rooms[0], self.rooms[-1])
         z = np.zeros((width, width))
-        if self.norm is not None:
-            z = self.strength * self.gram_product(self.order, np.ones_like(z))
+        for norm in self.norms:
+            z += norm.strength * norm.gram_product(self.order, np.ones_like(z))
         step, c = np.zeros_like(self.free), self.weights.reshape(-1, width)
         room, dense_room = kernel.Room.make(width, 0), banded.DenseRoom.make(width)
         for k, free in enumerate(self.free):
@@ -405,8 +338,8 @@ class AlsCourse(Course):
             if best < 0.0:
                 share = float(t)
                 break
-        measured = share
-        while self.may_stretch and 0.0 < share < _LONGEST:
+        measured, stretch = share, not self.problem.loss.exact_curvature
+        while stretch and 0.0 < share < _LONGEST:
             measured = 2.0 * share
             found = rise(measured)
             if not found < best:

@@ -27,15 +27,15 @@ class Block:
     product: np.ndarray  # (n * W,)
     weights: np.ndarray  # (L * W,)
     width: int
-    metric: np.ndarray | None = None  # (d, 5), M of a norm of the tensor, times its strength
-    gram: np.ndarray | None = None  # (W * W,), its Z
+    # Of every norm of the tensor, M : (d, 5) times its strength, and Z : (W * W,).
+    norms: Sequence[tuple[np.ndarray, np.ndarray]] = ()
 
     def slope(self, core: np.ndarray) -> np.ndarray:
         """Return half the gradient of the penalties at another core : (d * W,)."""
         a = core.reshape(-1, self.width)
         out = band_product(self.penalty, a)
-        if self.metric is not None and self.gram is not None:
-            out = out + band_product(self.metric, a) @ self.gram.reshape(self.width, self.width)
+        for metric, gram in self.norms:
+            out = out + band_product(metric, a) @ gram.reshape(self.width, self.width)
         return out.ravel()
 
 
@@ -82,13 +82,16 @@ def solve_block(block: Block, model: kernel.Quadratic, damping: float) -> tuple[
     n = len(block.core) - (width if slots.constant else 0)
     near = slots.value.shape[1] * width - 1
     reach = max(near, _far(block.penalty) * width)
-    if block.metric is not None:
-        reach = max(reach, (_far(block.metric) + 1) * width - 1)
+    for metric, _ in block.norms:
+        reach = max(reach, (_far(metric) + 1) * width - 1)
     system = banded.System.zeros(n, width, reach, len(block.core))
     room = kernel.Room.make(width, slots.value.shape[1])
     kernel.normal_equations(block.product, width, block.weights, slots, model, room, system)
-    penalties = (block.penalty, block.metric, block.gram)
-    banded.add_penalties(block.core, width, slots.constant, *penalties, system)
+    (metric, gram), *others = block.norms or [(None, None)]  # type: ignore[list-item]
+    core = (block.core, width, slots.constant)
+    banded.add_penalties(*core, block.penalty, metric, gram, system)
+    for metric, gram in others:
+        banded.add_penalties(*core, np.zeros_like(block.penalty), metric, gram, system)
     largest = max(system.band[:: system.ld].max(initial=0.0), system.corner.max())
     floor = FLOOR * largest + np.finfo(float).tiny
     step, x = np.zeros(len(block.core)), np.empty(n + reach + LANES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -27,7 +27,11 @@ Report = Callable[[int, float], None]  # called after each epoch with its number
 
 
 class Solver(Protocol):
-    """Anything that turns initial cores into better ones."""
+    """Anything that turns initial cores into better ones, and says what it can minimise."""
+
+    name: ClassVar[str]  # in error messages: the parameter that chooses it
+    loss_forms: ClassVar[tuple[str, ...]]  # that it needs, see `polyadic.objective.losses.FORMS`
+    penalties: ClassVar[tuple[str, ...]]  # that it can minimise, see `PENALTIES`
 
     @property
     def max_iter(self) -> int:
@@ -49,3 +53,24 @@ class Solver(Protocol):
         A resumed run counts its start among the epochs to choose from.
         """
         ...
+
+
+def check(solver: Solver, problem: Problem) -> None:
+    """Refuse, before training, a loss or a penalty that the solver cannot minimise."""
+    for form in solver.loss_forms:
+        problem.loss.require(form, solver.name)
+    for name in problem.penalties():
+        if name not in solver.penalties:
+            raise ValueError(
+                f"{solver.name} cannot minimise the penalty {name!r}{_SET_BY[name]}. "
+                f"It has: {', '.join(solver.penalties)}."
+            )
+
+
+# What a user has set to ask for a penalty.
+_SET_BY = {
+    "factors": ", which l2 or smoothness ask for if they are numbers above 0",
+    "factors by noise": ", which l2='auto' and smoothness='auto' ask for",
+    "order": ", which order_alpha > 0 asks for",
+    "tensor norm": ", the prior on the weight tensor, which is for solver='als'",
+}

@@ -14,9 +14,9 @@ from scipy import sparse
 from scipy.optimize import minimize
 from scipy.sparse.linalg import lsqr
 
-from polyadic.kernels.losses import SQUARED
-from polyadic.networks.base import Format
-from polyadic.networks.cp import CPCores
+from polyadic.data.features import sparse_design
+from polyadic.networks.base import Format, balanced_weights, near_one_sigma
+from polyadic.networks.cp import CanonicalPolyadic, CPCores, write_linear
 
 if TYPE_CHECKING:
     from polyadic.objective.problem import Problem
@@ -104,42 +104,31 @@ class NearOne:
 
     def start(self, problem: Problem, rank: int, rngs: list[np.random.Generator]) -> Start:
         """Return initial cores."""
-        block, _ = _output_weights(rank, problem.n_outputs, problem.separate)
-        mask = (block != 0).astype(float)
-        weights = mask * rngs[-1].normal(size=block.shape) / np.sqrt(rank)
-        if rank > 1:  # all factors are near one: let the terms cancel, and the intercept predict
-            weights -= mask * weights.sum(axis=0) / rank
-        factors = near_one_factors(problem, len(weights), rngs, self.sigma)
+        # All factors are near one: the terms cancel, and the intercept predicts.
+        mask, _ = _output_weights(rank, problem.n_outputs, problem.separate)
+        weights = balanced_weights(rngs[-1], mask)
+        factors = _near_one_factors(problem, len(mask), rngs, self.sigma)
         return Start(CPCores(factors, weights, problem.intercept), mask)
 
     def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Parts:
         """Return initial cores and extras of another format."""
-        return form.near_one(rngs, near_one_sigma(problem) if self.sigma is None else self.sigma)
+        sigma = near_one_sigma(form.n_columns) if self.sigma is None else self.sigma
+        return form.near_one(rngs, sigma)
 
 
-def near_one_sigma(problem: Problem) -> float:
-    """Return the size of the noise, less for many columns."""
-    return float(min(0.1, 0.5 / np.sqrt(len(problem.local.dims))))
-
-
-def near_one_factors(
-    problem: Problem, rank: int, rngs: list[np.random.Generator], sigma: float | None
+def _near_one_factors(
+    problem: Problem, rank: int, rngs: list[np.random.Generator], sigma: float | None = None
 ) -> list[np.ndarray]:
-    """Return factors (d_n, R) with a first row of one and noise below.
+    """Return CP factors (d_n, R) near one.
 
     Under a prior the noise is what it allows: its norm of a term stays about that of a constant.
     """
-    n_columns = len(problem.local.dims)
-    sizes = np.full(n_columns, near_one_sigma(problem) if sigma is None else sigma)
+    form = CanonicalPolyadic(problem.local.dims.tolist(), rank, problem.n_outputs)
+    sizes = np.full(form.n_columns, near_one_sigma(form.n_columns) if sigma is None else sigma)
     if sigma is None and problem.norm is not None:
-        allowed = [n_columns * band[1:, 2].sum() for band in problem.norm.metric]
+        allowed = [form.n_columns * band[1:, 2].sum() for band in problem.norm.metric]
         sizes = np.minimum(sizes, 1.0 / np.sqrt(np.maximum(allowed, 1e-12)))
-    factors = []
-    for rng, dim, size in zip(rngs, problem.local.dims, sizes):
-        factor = size * rng.normal(size=(dim, rank))
-        factor[0] = 1.0
-        factors.append(factor)
-    return factors
+    return form.factors_near_one(rngs, sizes)
 
 
 @dataclass(frozen=True)
@@ -188,38 +177,29 @@ class Linear:
         """Return initial cores and extras of another format."""
         _check_constants(problem)
         bias, slopes = solve_linear(problem, self.degree_one)
-        cores, extras = form.linear(bias, slopes, rngs, near_one_sigma(problem))
+        cores, extras = form.linear(bias, slopes, rngs, near_one_sigma(form.n_columns))
         noise = form.noise(rngs, self.noise)
         return [a + b for a, b in zip(cores, noise)], extras
 
     def _as_terms(self, problem, rank, total, rngs, bias, slopes) -> Start:
         """Write the linear model into the terms, equation (lin_init_rows) of the paper."""
         n_columns, n_outputs = len(slopes), problem.n_outputs
-        stride = rank if problem.separate else n_columns
         weights, free = _output_weights(rank, n_outputs, problem.separate)
         if self.noise > 0 and not np.any(free):
             factors = [np.zeros((dim, total)) for dim in problem.local.dims]
         else:
-            factors = near_one_factors(problem, total, rngs, None)
-            free = (weights != 0).astype(float)
-            weights = np.zeros_like(weights)
-        for k in range(n_outputs):
-            terms = slice(k * stride, k * stride + n_columns)
-            weights[terms, k] = 1.0
-            for n, factor in enumerate(factors):
-                factor[0, terms] = 1.0
-                factor[1:, terms] = 0.0
-                factor[:, k * stride + n] = slopes[n][:, k]
-                factor[0, k * stride + n] = bias[k] / n_columns
+            factors = _near_one_factors(problem, total, rngs)
+            free, weights = weights, np.zeros_like(weights)
+        stride = rank if problem.separate else n_columns
+        write_linear(factors, weights, bias, slopes, stride)
         return Start(CPCores(factors, weights, problem.intercept), free)
 
     def _as_additive(self, problem, rank, rngs, bias, slopes) -> Start:
         """Keep the linear model beside the tensor, which starts with output weights of zero."""
-        block, _ = _output_weights(rank, problem.n_outputs, problem.separate)
-        factors = near_one_factors(problem, len(block), rngs, None)
+        free, _ = _output_weights(rank, problem.n_outputs, problem.separate)
+        factors = _near_one_factors(problem, len(free), rngs)
         slopes[0][0] = bias
-        free = (block != 0).astype(float)
-        return Start(CPCores(factors, np.zeros_like(block), problem.intercept, slopes), free)
+        return Start(CPCores(factors, np.zeros_like(free), problem.intercept, slopes), free)
 
 
 def _check_constants(problem: Problem) -> None:
@@ -237,7 +217,7 @@ def solve_linear(problem: Problem, degree_one: bool) -> tuple[np.ndarray, list[n
     The bias is relative to the problem's intercept, and the row of the constant element is zero.
     """
     design, kept = _design(problem, degree_one)
-    if problem.loss.code == SQUARED:
+    if problem.loss.quadratic:
         bias, solution = _least_squares(design, problem)
     else:
         bias, solution = _minimise(design, problem)
@@ -252,19 +232,10 @@ def _design(problem: Problem, degree_one: bool) -> tuple[sparse.csr_array, np.nd
     """Return the basis elements as a sparse matrix, constants left out, and their table rows."""
     local = problem.local
     height = local.layout.first[-1] + local.dims[-1]
-    n_rows, n_slots = local.index.shape
-    matrix = sparse.csr_array(
-        (
-            local.value.ravel().astype(np.float64),
-            local.index.ravel(),
-            np.arange(0, n_rows * n_slots + 1, n_slots),
-        ),
-        shape=(n_rows, height),
-    )
+    matrix = sparse_design(local.index, local.value, height)
     degrees = np.zeros(height, dtype=int)
     degrees[local.layout.first[0] :] = np.concatenate(problem.degrees)
-    wanted = degrees == 1 if degree_one else degrees > 0
-    kept = np.flatnonzero(wanted)
+    kept = np.flatnonzero(degrees == 1 if degree_one else degrees > 0)
     return matrix[:, kept], kept
 
 

@@ -21,7 +21,7 @@ curvature grows as beta^(2N), and one length that is right for both would be nex
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -33,7 +33,7 @@ from polyadic.networks.cores import NetworkCores
 from polyadic.networks.trains import Point, Train
 from polyadic.objective.problem import Problem
 from polyadic.solvers.batches import Batches, Column, DenseColumn
-from polyadic.solvers.contract import Report, Solution
+from polyadic.solvers.contract import Report, Solution, check
 from polyadic.solvers.loop import Course, Schedule
 
 PEAK_RATE = 0.2  # learning_rate="auto"
@@ -67,6 +67,10 @@ class Riemannian(Schedule):
     learning_rate: float = PEAK_RATE
     device: str = "cpu"
 
+    name: ClassVar[str] = "solver='riemannian'"
+    loss_forms: ClassVar[tuple[str, ...]] = ("compiled",)
+    penalties: ClassVar[tuple[str, ...]] = ("factors by noise", "order")
+
     def solve(
         self,
         problem: Problem,
@@ -78,24 +82,20 @@ class Riemannian(Schedule):
         resumed: bool = False,
     ) -> Solution:
         """Minimise the problem's objective, starting from `cores`."""
-        check(self.device, problem, cores)
+        check_format(self.device, cores)
+        check(self, problem)
         # Matrices are small: threads would cost more than they save.
         with threadpool_limits(1, user_api="blas"):
             return RiemannianCourse(self, problem, cores).run(rng, report, resumed)
 
 
-def check(device: str, problem: Problem, cores: NetworkCores) -> None:
-    """Refuse what the solver cannot do."""
+def check_format(device: str, cores: NetworkCores) -> None:
+    """Refuse formats and devices that the solver does not know."""
     name = getattr(cores, "name", "cp")
     if name != "tt":
         raise ValueError(f"solver='riemannian' works on format='tt' only, got format={name!r}.")
     if str(device).split(":")[0] != "cpu":
         raise ValueError(f"solver='riemannian' runs on device='cpu' only, got {device!r}.")
-    if any(np.any(band != 0) for band in problem.fixed.bands):
-        raise ValueError(
-            "solver='riemannian' has no penalty on single cores, but l2 or smoothness was given as "
-            "a number above 0. Leave both 'auto' or set them to 0; order_alpha penalises W itself."
-        )
 
 
 class RiemannianCourse(Course):
@@ -110,6 +110,7 @@ class RiemannianCourse(Course):
         self.batches = Batches(problem.local, self.inverses)
         self.y = np.ascontiguousarray(problem.y, dtype=np.float64)
         self.row_weight = problem.weight / problem.weight.mean()
+        self.compiled_loss = problem.loss.compiled()
         self.penalty: list[np.ndarray] | None = None
         if problem.order is not None:
             self.penalty = [
@@ -147,8 +148,8 @@ class RiemannianCourse(Course):
 
     def _loss(self, rows: np.ndarray, raw: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the sum of the losses and the slope of their mean, (b, L)."""
-        slope, loss = np.empty_like(raw), self.problem.loss
-        value = weighted_losses(loss.code, loss.shape, self.y, self.row_weight, rows, 0, raw, slope)
+        slope = np.empty_like(raw)
+        value = weighted_losses(self.compiled_loss, self.y, self.row_weight, rows, 0, raw, slope)
         return value, slope / len(rows)
 
     def _full_step(self, rows, raw, slope, change, size) -> float:

@@ -23,7 +23,6 @@ except ModuleNotFoundError as error:  # pragma: no cover - the message is tested
     ) from error
 
 from polyadic.data.features import LocalFeatures
-from polyadic.kernels import losses as codes
 from polyadic.kernels.cp import GUARD
 from polyadic.networks.base import Format
 from polyadic.networks.cores import NetworkCores
@@ -32,7 +31,6 @@ from polyadic.objective.losses import Loss
 
 _CHUNK = 8192  # rows predicted at a time, at most
 _NUMBERS = 2**25  # numbers that the parts of those rows may take
-_STEEP = 60.0  # beyond this, exp leaves the float32 range soon; as in kernels.losses
 
 Tensor = torch.Tensor
 
@@ -234,24 +232,7 @@ def contract(network: Network, chunks: Iterable[Features]) -> np.ndarray:
 
 def mean_loss(loss: Loss, raw: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """Return the weighted losses of the rows over their number, weights having mean one."""
-    if loss.code == codes.SOFTMAX:
-        each = functional.cross_entropy(raw, y[:, 0].long(), reduction="none")
-        return (each * weight).mean()
-    error = raw - y
-    if loss.code == codes.SQUARED:
-        each = error * error
-    elif loss.code == codes.LOGISTIC:
-        each = functional.softplus(raw) - y * raw
-    elif loss.code == codes.POISSON:
-        rate, beyond = raw.clamp(max=_STEEP).exp(), (raw - _STEEP).relu()
-        # Beyond the clamp the value stays, and the slope with it: that way lies the way back.
-        each = rate - y * raw + rate.detach() * (beyond - beyond.detach())
-    elif loss.code == codes.QUANTILE:
-        each = 2 * ((1 - loss.shape) * error.relu() + loss.shape * (-error).relu())
-    else:
-        size = error.abs()
-        each = torch.where(size <= loss.shape, error * error, loss.shape * (2 * size - loss.shape))
-    return (each.sum(1) * weight).mean()
+    return (loss.torch_losses(y, raw) * weight).mean()
 
 
 def band_penalty(table: Tensor, band: Tensor, diagonals: Sequence[int]) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from polyadic.data.features import LocalFeatures
 from polyadic.networks.cp import CPCores
 from polyadic.objective.problem import Problem
 from polyadic.solvers import torch_engine as engine  # says what to install where torch is missing
-from polyadic.solvers.contract import Report, Solution
 from polyadic.solvers.loop import Course, Schedule, stack
 
 import torch  # isort: skip
@@ -29,33 +27,20 @@ def optimiser_names() -> list[str]:
     return sorted(kinds - _UNFIT)
 
 
-@dataclass(frozen=True)
-class TorchOptim(Schedule):
-    """Mini-batches with an optimiser of torch.optim, by name."""
-
-    optimiser: str = "Adam"
-    device: str = "cpu"
-
-    def solve(
-        self,
-        problem: Problem,
-        cores: Any,
-        free: np.ndarray | None,
-        rng: np.random.Generator,
-        report: Report | None = None,
-        state: Any = None,
-        resumed: bool = False,
-    ) -> Solution:
-        """Minimise the problem's objective, starting from `cores`."""
-        return TorchCourse(self, problem, cores, free).run(rng, report, resumed)
-
-
 class TorchCourse(Course):
     """A run on the torch engine. All data go to the device once; a step copies nothing back."""
 
-    def __init__(self, solver: TorchOptim, problem: Problem, cores: Any, free: np.ndarray | None):
-        super().__init__(solver, problem, cores)
-        self.device = engine.find_device(solver.device)
+    def __init__(
+        self,
+        plan: Schedule,
+        optimiser: str,
+        device: str,
+        problem: Problem,
+        cores: Any,
+        free: np.ndarray | None,
+    ):
+        super().__init__(plan, problem, cores)
+        self.device = engine.find_device(device)
         self.network = engine.Network.pack(cores, self.device)
         self.features = engine.Features(problem.local, self.device, self.network.format.constants)
         self.y = self._tensor(problem.y)
@@ -67,7 +52,7 @@ class TorchCourse(Course):
             mask = self._tensor(free)
             self.network.extras[0].register_hook(lambda slope: slope * mask)
         self.average = [p.detach().clone() for p in self.network.parameters()]
-        self.optimiser = _make(solver, self.network.parameters())
+        self.optimiser = _make(optimiser, plan.learning_rate, self.network.parameters())
         self.judged: list[engine.Features] = []
         if problem.held_out is not None:
             held_out = problem.held_out.local
@@ -156,8 +141,8 @@ class TorchCourse(Course):
         return parameters.unpack(self.cores)
 
 
-def _make(solver: TorchOptim, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+def _make(name: str, rate: float, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
     """Set up the optimiser of that name, in one kernel where it has one: parameters are small."""
-    make = getattr(torch.optim, solver.optimiser)
+    make = getattr(torch.optim, name)
     fused = {"fused": True} if "fused" in inspect.signature(make).parameters else {}
-    return make(parameters, lr=solver.learning_rate, **fused)
+    return make(parameters, lr=rate, **fused)

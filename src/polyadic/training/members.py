@@ -17,12 +17,14 @@ import numpy as np
 from polyadic.data.rows import CodedRows, column_seeds, folds
 from polyadic.data.slots import n_slots
 from polyadic.kernels.examples import Form, Needs
+from polyadic.kernels.losses import OWN
 from polyadic.maps.base import FeatureMap
 from polyadic.objective import penalties
 from polyadic.objective.problem import Problem, Rows
 from polyadic.solvers.adam import Adam
-from polyadic.solvers.als import ALS, AdamThenAls, AlsThenAdam
+from polyadic.solvers.als import ALS
 from polyadic.solvers.inits import NearOne
+from polyadic.solvers.sequences import Sequence
 from polyadic.solvers.threads import MANY_SLOTS
 from polyadic.training.compiling import prepare_fit
 from polyadic.training.merge import Member
@@ -74,12 +76,16 @@ def prepare_kernels(plan: Plan) -> None:
     from another, compiles as it goes.
     """
     solver = plan.solver
-    fused = isinstance(solver, Adam | ALS | AlsThenAdam | AdamThenAls)
+    fused = isinstance(solver, Adam | ALS | Sequence)
     if not fused or not isinstance(plan.init, NearOne) or plan.resume_from is not None:
         return
     shared = plan.n_members == 1 and sum(map(n_slots, plan.maps)) >= MANY_SLOTS
     needs = Needs(
-        Form(dense=any(m.all_slots for m in plan.maps), order=plan.order_alpha > 0),
+        Form(
+            dense=any(m.all_slots for m in plan.maps),
+            order=plan.order_alpha > 0,
+            own_loss=plan.loss.code == OWN,
+        ),
         least_squares=not isinstance(solver, Adam),
         adam=not (isinstance(solver, ALS) or shared),
         prior=isinstance(plan.strategy, TensorPrior),

@@ -19,9 +19,10 @@ from polyadic.maps.base import FeatureMap
 from polyadic.objective.losses import Loss
 from polyadic.solvers import inits
 from polyadic.solvers.adam import Adam
-from polyadic.solvers.als import ALS, MAX_SWEEPS, PATIENCE, AdamThenAls, AlsThenAdam
+from polyadic.solvers.als import ALS, MAX_SWEEPS, PATIENCE
 from polyadic.solvers.blocks import sweep_cost, working_room
 from polyadic.solvers.contract import Solver
+from polyadic.solvers.sequences import AdamThenAls, AlsThenAdam
 from polyadic.training.strategies import FactorPenalties, Ladder, Strategy, TensorPrior
 
 # Learning rates for a narrow table, where "auto". Products of matrices answer to a step more
@@ -440,7 +441,7 @@ def _torch_solver(params: CPParameters, task: Task, name: str, notes: _Notes) ->
         raise ValueError(
             f"solver={name!r} runs on engine='fused' only; engine='torch' has solver='adam'."
         )
-    from polyadic.solvers.torch_optim import TorchOptim
+    from polyadic.solvers.torch_solver import TorchOptim
 
     return TorchOptim(**_steps(params, task, CP_PEAK_RATE, notes), device=params.device)
 
@@ -487,7 +488,7 @@ def _network_solver(params: Parameters, task: Task, notes: _Notes) -> Solver:
         if params.learning_rate == "auto":
             steps["learning_rate"] = PEAK_RATE
         return Riemannian(**steps, device=params.device)
-    from polyadic.solvers.torch_optim import TorchOptim
+    from polyadic.solvers.torch_solver import TorchOptim
 
     steps = _steps(params, task, TN_PEAK_RATE, notes)
     return TorchOptim(**steps, optimiser=params.solver, device=params.device)

@@ -1,0 +1,177 @@
+"""What a loss looks like, and where its compiled and its torch form are declared.
+
+Shapes: y : (n, L), for softmax (n, 1) with the number of the class; raw : (n, L); sample_weight :
+(n,). Every loss is a mean over rows; several outputs add up.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+from numba.core.errors import NumbaError
+
+from polyadic.kernels import losses as kernel
+from polyadic.objective.losses.links import LINKS
+
+# The forms that a loss may have, and what writes each down.
+FORMS = {
+    "compiled": "`value_and_slope`, which Numba compiles",
+    "curvature": "`curvature`, which Numba compiles",
+    "torch": "`torch_losses`, the loss in PyTorch",
+}
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss, its slope, and the link between a raw prediction and the mean.
+
+    A loss of your own is a frozen dataclass that subclasses `Loss`. Its fields are its parameters:
+    numbers. It writes at least one of these forms, each for what needs it:
+
+    value_and_slope(y, raw, *parameters) -> (value, slope)
+        A static method on plain numbers, compiled by Numba: the loss of one output of one row, and
+        its derivative by raw. For engine="fused" and solver="riemannian".
+    curvature(y, raw, *parameters) -> number
+        The same for the second derivative, or for that of a parabola that is above the loss and
+        touches it at raw. For solver="als", together with `value_and_slope`.
+    torch_losses(self, y, raw) -> (n,)
+        On tensors (n, L): the loss of each row, its outputs added up. For engine="torch" and the
+        tensor-network estimators.
+
+    `docs/losses.md` has an example.
+
+    Attributes
+    ----------
+    link_name : "identity", "log", "logit" or "softmax"
+        Between the mean and the raw prediction.
+    targets : tuple
+        What it allows y to be: "numbers", "two classes" (y is 0 or 1) and "classes".
+    location_scale : bool
+        Whether y may be centred and scaled: whether the loss measures differences raw - y, so that
+        other units of y change its value by a factor only, or by what its parameters mean.
+    quadratic : bool
+        Whether the loss is (raw - y)^2.
+    exact_curvature : bool
+        Whether least squares gain nothing from a longer step than to the minimum of the parabola.
+    """
+
+    code: ClassVar[int] = kernel.OWN
+    link_name: ClassVar[str] = "identity"
+    targets: ClassVar[tuple[str, ...]] = ("numbers",)
+    location_scale: ClassVar[bool] = False
+    quadratic: ClassVar[bool] = False
+    exact_curvature: ClassVar[bool] = False
+    value_and_slope: ClassVar[Callable[..., Any] | None] = None
+    curvature: ClassVar[Callable[..., Any] | None] = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        written = {"value_and_slope", "curvature", "torch_losses"} & cls.__dict__.keys()
+        if written and "code" not in cls.__dict__ and cls.code != kernel.OWN:
+            raise TypeError(
+                f"{cls.__name__} writes {sorted(written)[0]!r}, but inherits the compiled loss of "
+                f"{cls.__mro__[1].__name__}. Subclass Loss itself."
+            )
+
+    @property
+    def shape(self) -> float:
+        """The one number that a coded loss may be tuned by."""
+        return 0.0
+
+    # ---- the forms ------------------------------------------------------------------------------
+
+    def has(self, form: str) -> bool:
+        """Tell whether the loss has the form "compiled", "curvature" or "torch"."""
+        if form == "torch":
+            return type(self).torch_losses is not Loss.torch_losses
+        own = self.value_and_slope if form == "compiled" else self.curvature
+        return self.code in kernel.CODES or own is not None
+
+    def require(self, form: str, user: str) -> None:
+        """Raise ValueError where the loss lacks the form that `user` needs."""
+        if not self.has(form):
+            raise ValueError(
+                f"{user} cannot train {self!r}: the loss lacks {FORMS[form]}. It has "
+                f"{' and '.join(FORMS[f] for f in FORMS if self.has(f)) or 'no form at all'}."
+            )
+
+    def compiled(self, dtype: type = float) -> kernel.LossForm:
+        """Return value and slope, for kernels that work in this precision."""
+        self.require("compiled", "A compiled solver")
+        own = self._compile("value_and_slope", kernel.VALUE_AND_SLOPE)
+        return kernel.LossForm(self.code, dtype(self.shape), own)
+
+    def compiled_curvature(self) -> kernel.LossForm:
+        """Return the curvature, for `kernels.losses.curvatures`."""
+        self.require("curvature", "solver='als'")
+        own = self._compile("curvature", kernel.CURVATURE)
+        return kernel.LossForm(self.code, float(self.shape), own)
+
+    def torch_losses(self, y: Any, raw: Any) -> Any:
+        """Return the loss of each row as a tensor (n,), its outputs added up."""
+        self.require("torch", "PyTorch")
+
+    def _compile(self, name: str, signature: Any) -> Any:
+        """Return one of the functions compiled, with this loss's parameters; None for a code."""
+        function = getattr(self, name)
+        if self.code in kernel.CODES:
+            return None
+        if inspect.ismethod(function):
+            raise TypeError(f"{type(self).__name__}.{name} must be a @staticmethod.")
+        parameters = tuple(getattr(self, field.name) for field in fields(self))
+        try:
+            return kernel.compile_function(function, parameters, signature)
+        except NumbaError as error:
+            names = ", ".join(["y", "raw", *(field.name for field in fields(self))])
+            raise ValueError(
+                f"Numba cannot compile {type(self).__name__}.{name}({names}), called with "
+                f"parameters {parameters}: {error}"
+            ) from error
+
+    # ---- what both engines stand on -------------------------------------------------------------
+
+    def check(self, y: np.ndarray) -> None:
+        """Raise ValueError where y is outside the loss's domain."""
+
+    def value(self, y: np.ndarray, raw: np.ndarray, sample_weight=None) -> float:
+        """Return the weighted mean loss."""
+        return self._evaluate(y, raw, sample_weight)[0]
+
+    def gradient(self, y: np.ndarray, raw: np.ndarray, sample_weight=None) -> np.ndarray:
+        """Return d value / d raw, (n, L)."""
+        return self._evaluate(y, raw, sample_weight)[1]
+
+    def _evaluate(self, y, raw, sample_weight) -> tuple[float, np.ndarray]:
+        raw = np.ascontiguousarray(raw, dtype=np.float64)
+        y = np.ascontiguousarray(y, dtype=np.float64)
+        weight = np.ones(len(raw)) if sample_weight is None else np.asarray(sample_weight, float)
+        weight = weight / weight.sum()
+        if not self.has("compiled"):
+            return self._evaluate_by_torch(y, raw, weight)
+        slope = np.empty_like(raw)
+        rows = np.arange(len(raw))
+        return kernel.weighted_losses(self.compiled(), y, weight, rows, 0, raw, slope), slope
+
+    def _evaluate_by_torch(self, y, raw, weight) -> tuple[float, np.ndarray]:
+        import torch
+
+        moving = torch.tensor(raw, requires_grad=True)
+        total = (self.torch_losses(torch.tensor(y), moving) * torch.tensor(weight)).sum()
+        total.backward()
+        return float(total), moving.grad.numpy()  # type: ignore[union-attr]
+
+    def link(self, mean: np.ndarray) -> np.ndarray:
+        """Return the raw prediction that stands for this mean."""
+        return LINKS[self.link_name].link(mean)
+
+    def inverse_link(self, raw: np.ndarray) -> np.ndarray:
+        """Return the mean, or the probabilities, that a raw prediction stands for."""
+        return LINKS[self.link_name].inverse(raw)
+
+    def baseline(self, y: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
+        """Return a constant raw prediction to start from, (L,): the link of the mean."""
+        return self.link(np.average(y, axis=0, weights=sample_weight))

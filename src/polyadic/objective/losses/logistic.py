@@ -1,0 +1,24 @@
+"""The logistic loss, for two classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polyadic.kernels import losses as kernel
+from polyadic.objective.losses.base import Loss
+
+
+@dataclass(frozen=True)
+class Logistic(Loss):
+    """Logistic loss of y in {0, 1}; one column of probabilities, those of class 1."""
+
+    code = kernel.LOGISTIC
+    link_name = "logit"
+    targets = ("two classes",)
+    exact_curvature = True
+
+    def torch_losses(self, y, raw):
+        """Return log(1 + exp(f)) - y f."""
+        from torch.nn import functional
+
+        return (functional.softplus(raw) - y * raw).sum(1)

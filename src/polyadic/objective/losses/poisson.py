@@ -1,0 +1,34 @@
+"""The Poisson deviance, for counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from polyadic.kernels import losses as kernel
+from polyadic.objective.losses.base import Loss
+
+_STEEP = 60.0  # beyond this, exp leaves the float32 range soon; as in kernels.losses
+
+
+@dataclass(frozen=True)
+class Poisson(Loss):
+    """Poisson deviance, up to a constant, with a log link: exp(f) - y f."""
+
+    code = kernel.POISSON
+    link_name = "log"
+
+    def check(self, y):
+        """Refuse negative counts."""
+        if np.any(y < 0):
+            raise ValueError(
+                f"loss='poisson' needs y >= 0, but the smallest y is {np.min(y):.6g}. "
+                "Use loss='squared_error' or shift the target."
+            )
+
+    def torch_losses(self, y, raw):
+        """Return exp(f) - y f, straight beyond what single precision holds."""
+        rate, beyond = raw.clamp(max=_STEEP).exp(), (raw - _STEEP).relu()
+        # Beyond the clamp the value stays, and the slope with it: that way lies the way back.
+        return (rate - y * raw + rate.detach() * (beyond - beyond.detach())).sum(1)

@@ -1,0 +1,29 @@
+"""The squared error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polyadic.kernels import losses as kernel
+from polyadic.objective.losses.base import Loss
+
+
+@dataclass(frozen=True)
+class SquaredError(Loss):
+    """Squared error (f - y)^2, as in the paper: not halved.
+
+    >>> import numpy as np
+    >>> SquaredError().value(np.array([[1.0]]), np.array([[3.0]]))
+    4.0
+    """
+
+    code = kernel.SQUARED
+    targets = ("numbers", "classes")
+    location_scale = True
+    quadratic = True
+    exact_curvature = True
+
+    def torch_losses(self, y, raw):
+        """Return squares."""
+        error = raw - y
+        return (error * error).sum(1)

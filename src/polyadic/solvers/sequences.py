@@ -1,0 +1,123 @@
+"""Two solvers, one after the other."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from polyadic.data.features import LocalFeatures
+from polyadic.networks.cp import CPCores
+from polyadic.objective.problem import Problem
+from polyadic.solvers.adam import Adam
+from polyadic.solvers.als import ALS
+from polyadic.solvers.contract import Report, Solution, Solver, check
+
+_LOPSIDED = 4.0  # a factor so many times larger or smaller than one
+_TINY = np.finfo(float).tiny
+
+
+@dataclass(frozen=True)
+class Sequence(ABC):
+    """Train by one solver, and go on by another from where it led."""
+
+    first: Solver
+    second: Solver
+
+    name: ClassVar[str]
+    loss_forms: ClassVar[tuple[str, ...]] = ("compiled", "curvature")
+    penalties: ClassVar[tuple[str, ...]] = tuple(n for n in Adam.penalties if n in ALS.penalties)
+
+    @property
+    def max_iter(self) -> int:
+        """Epochs and sweeps."""
+        return self.first.max_iter + self.second.max_iter
+
+    @abstractmethod
+    def go_on(
+        self,
+        problem: Problem,
+        first: Solution,
+        free: np.ndarray | None,
+        rng: np.random.Generator,
+        report: Report | None,
+    ) -> Solution:
+        """Return the second solver's solution, or the first one's where there it ends."""
+
+    def solve(
+        self,
+        problem: Problem,
+        cores: CPCores,
+        free: np.ndarray | None,
+        rng: np.random.Generator,
+        report: Report | None = None,
+        state: None = None,
+        resumed: bool = False,
+    ) -> Solution:
+        """Minimise the problem's objective, starting from `cores`."""
+        check(self, problem)
+        first = self.first.solve(problem, cores, free, rng, report, resumed=resumed)
+        later = None if report is None else lambda e, v: report(first.n_iter + e, v)
+        second = self.go_on(problem, first, free, rng, later)
+        if second is first:
+            return first
+        history = {name: values + second.history[name] for name, values in first.history.items()}
+        return replace(second, history=history, n_iter=first.n_iter + second.n_iter)
+
+
+@dataclass(frozen=True)
+class AlsThenAdam(Sequence):
+    """A few sweeps, then Adam from where they led."""
+
+    first: ALS
+    second: Adam
+
+    name: ClassVar[str] = "solver='als+adam'"
+
+    def go_on(self, problem, first, free, rng, report):
+        """Run Adam; what the sweeps found counts among the epochs to choose from."""
+        start = balanced(first.cores, problem.local)
+        return self.second.solve(problem, start, free, rng, report, resumed=True)
+
+
+@dataclass(frozen=True)
+class AdamThenAls(Sequence):
+    """Adam, then sweeps from where it led.
+
+    Adam stops at what single precision, averaging and the last rates leave; sweeps go on from there
+    to a minimum. What Adam found stays unless they do better on the held-out rows, and without such
+    rows there are no sweeps: nothing could tell whether they learn the rows by heart.
+    """
+
+    first: Adam
+    second: ALS
+
+    name: ClassVar[str] = "solver='adam+als'"
+
+    def go_on(self, problem, first, free, rng, report):
+        """Run sweeps, under the noise that Adam has measured."""
+        if problem.held_out is None or not first.converged:
+            return first
+        return self.second.go_on(problem, first, free, rng, report)
+
+
+def balanced(cores: CPCores, local: LocalFeatures) -> CPCores:
+    """Return the same model, with the factors of lopsided terms brought to size one over the rows.
+
+    Normal equations do not care how a term's size is shared among factors and weights; Adam's
+    steps, which are as long for every entry, do.
+    """
+    sizes = []
+    counts = np.split(local.counts(), local.layout.first)[1:]
+    for factor, count, constant in zip(cores.factors, counts, local.layout.constant):
+        values, share = factor, count[: len(factor)].astype(float)
+        if constant and len(factor) > 1:
+            values, share = factor[0] + factor[1:], share[1:]
+        size = np.sqrt(share @ values**2 / max(share.sum(), _TINY))
+        sizes.append(np.where(size > 0, size, 1.0))
+    lopsided = np.max(np.abs(np.log(sizes)), axis=0) > np.log(_LOPSIDED)
+    sizes = [np.where(lopsided, size, 1.0) for size in sizes]
+    factors = [factor / size for factor, size in zip(cores.factors, sizes)]
+    return replace(cores, factors=factors, weights=cores.weights * np.prod(sizes, axis=0)[:, None])

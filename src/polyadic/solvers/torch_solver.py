@@ -1,0 +1,41 @@
+"""The settings of the torch engine, without PyTorch: it is imported when training starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from polyadic.objective.problem import Problem
+from polyadic.solvers.contract import Report, Solution, check
+from polyadic.solvers.loop import Schedule
+
+
+@dataclass(frozen=True)
+class TorchOptim(Schedule):
+    """Mini-batches with an optimiser of torch.optim, by name."""
+
+    optimiser: str = "Adam"
+    device: str = "cpu"
+
+    name: ClassVar[str] = "engine='torch'"
+    loss_forms: ClassVar[tuple[str, ...]] = ("torch",)
+    penalties: ClassVar[tuple[str, ...]] = ("factors", "factors by noise", "order")
+
+    def solve(
+        self,
+        problem: Problem,
+        cores: Any,
+        free: np.ndarray | None,
+        rng: np.random.Generator,
+        report: Report | None = None,
+        state: Any = None,
+        resumed: bool = False,
+    ) -> Solution:
+        """Minimise the problem's objective, starting from `cores`."""
+        from polyadic.solvers.torch_optim import TorchCourse
+
+        check(self, problem)
+        course = TorchCourse(self, self.optimiser, self.device, problem, cores, free)
+        return course.run(rng, report, resumed)

@@ -1,0 +1,42 @@
+"""Every part that is registered has an instance in tests/parts.py, on which its laws are tried."""
+
+import parts
+import pytest
+
+from polyadic import inits, losses, maps, networks
+from polyadic.objective.losses import FORMS
+from polyadic.objective.penalties import PENALTIES
+from polyadic.solvers.registry import FUSED, SOLVERS
+
+REGISTRIES = {
+    "maps": (maps.MAPS, parts.MAPS),
+    "losses": (losses.LOSSES, parts.LOSSES),
+    "penalties": (PENALTIES, parts.PENALTIES.values()),
+    "inits": (inits.INITS, parts.INITS),
+    "solvers": (SOLVERS, parts.SOLVERS.values()),
+}
+
+
+@pytest.mark.parametrize("kind", REGISTRIES)
+def test_every_registered_part_has_an_instance(kind):
+    registered, instances = REGISTRIES[kind]
+    tried = {type(instance) for instance in instances}
+    missing = {name for name, cls in registered.items() if cls not in tried}
+    assert not missing, f"add an instance to tests/parts.py of: {sorted(missing)}"
+
+
+def test_every_network_has_an_instance():
+    assert set(networks.FORMATS) == {name for name, _ in parts.FORMATS}
+
+
+def test_solvers_are_listed_by_the_names_they_are_registered_under():
+    assert {name: type(solver) for name, solver in parts.SOLVERS.items()} == SOLVERS
+    assert set(FUSED) <= set(SOLVERS)
+    for name in FUSED:
+        assert f"solver={name!r}" in SOLVERS[name].name
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_a_solver_declares_what_is_known(name):
+    assert set(SOLVERS[name].loss_forms) <= set(FORMS)
+    assert set(SOLVERS[name].penalties) <= set(PENALTIES)

@@ -1,0 +1,152 @@
+"""Laws that every solver keeps, above all that it refuses by name what it cannot minimise."""
+
+from dataclasses import dataclass, replace
+
+import needs
+import numpy as np
+import parts
+import pytest
+
+from polyadic import inits, losses, maps, networks
+from polyadic.data.features import encode
+from polyadic.networks.cores import NetworkCores
+from polyadic.objective import penalties
+from polyadic.objective.penalties import PENALTIES
+from polyadic.objective.problem import Problem, Rows
+from polyadic.solvers.als import ALS, AlsCourse
+
+needs.package("torch")
+every_solver = pytest.mark.parametrize("name", parts.SOLVERS)
+
+
+def make_problem(loss=None, n=120, seed=0):
+    """Return a product of two columns to be learnt, with held-out rows and no penalties."""
+    rng = np.random.default_rng(seed)
+    columns = [rng.uniform(-1, 1, n) for _ in range(3)]
+    family = [maps.Hat(5).fit(x) for x in columns]
+    y = (columns[0] * columns[1] + columns[2])[:, None]
+    weight = rng.random(n) + 0.5
+    rows = Rows(encode(family, columns), y / y.std(), weight)
+    none = penalties.ridge(family, 0.0)
+    loss = loss or losses.SquaredError()
+    return Problem(rows, rows, loss, np.zeros(1), [m.degrees for m in family], none, none), family
+
+
+def start(name, problem):
+    """Return cores that the solver can train."""
+    dims = problem.local.dims.tolist()
+    rngs = [np.random.default_rng(k) for k in range(len(dims) + 1)]
+    if name not in ("riemannian", "torch"):
+        return inits.NearOne().start(problem, 4, rngs).cores
+    form = networks.resolve("tt")(dims, 3, 1, 2)
+    return NetworkCores("tt", 3, 2, *form.near_one(rngs, 0.1), np.zeros(1), np.ones(1))
+
+
+def solve(name, problem):
+    rng = np.random.default_rng(0)
+    return parts.SOLVERS[name].solve(problem, start(name, problem), None, rng)
+
+
+def with_penalty(problem, family, name):
+    """Return the problem with one penalty, by its name in the registry."""
+    norm = penalties.ridge(family, 0.1)
+    field = {
+        "factors": {"fixed": norm},
+        "factors by noise": {"scaled": norm},
+        "order": {"order": penalties.Order(0.1, penalties.emphasis(family, 2.0))},
+        "tensor norm": {"norm": penalties.Norm(0.1, norm.bands)},
+    }
+    return replace(problem, **field[name])
+
+
+@every_solver
+def test_training_lowers_the_loss_and_the_same_seed_gives_the_same_model(name):
+    problem, _ = make_problem()
+    first, second = solve(name, problem), solve(name, problem)
+    before = problem.loss.value(problem.y, np.zeros_like(problem.y), problem.weight)
+    assert first.loss < before
+    assert first.n_iter == len(first.history["train_loss"])
+    for a, b in zip(first.cores.factors, second.cores.factors):
+        np.testing.assert_array_equal(a, b)
+
+
+@every_solver
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_a_penalty_acts_or_is_refused_by_name(name, penalty):
+    problem, family = make_problem()
+    harder = with_penalty(problem, family, penalty)
+    assert list(harder.penalties()) == [penalty]
+    solver = parts.SOLVERS[name]
+    if penalty not in solver.penalties:
+        with pytest.raises(ValueError, match=f"cannot minimise the penalty {penalty!r}") as error:
+            solve(name, harder)
+        assert solver.name in str(error.value)
+        return
+    free, held = solve(name, problem), solve(name, harder)
+    pairs = zip(free.cores.factors, held.cores.factors)
+    assert any(not np.array_equal(a, b) for a, b in pairs)
+
+
+@dataclass(frozen=True)
+class Formless(losses.Loss):
+    """A loss without any form."""
+
+
+@dataclass(frozen=True)
+class Straight(losses.Loss):
+    """A loss whose compiled form has no curvature, and which has no torch form."""
+
+    @staticmethod
+    def value_and_slope(y, raw):
+        """Return the absolute error, rounded off."""
+        error = raw - y
+        return np.sqrt(1.0 + error * error), error / np.sqrt(1.0 + error * error)
+
+
+@every_solver
+@pytest.mark.parametrize("loss", [Formless(), Straight()], ids=repr)
+def test_a_loss_without_the_form_it_needs_is_refused_by_name(name, loss):
+    problem, _ = make_problem(loss)
+    solver = parts.SOLVERS[name]
+    missing = [form for form in solver.loss_forms if not loss.has(form)]
+    if not missing:
+        assert np.isfinite(solve(name, problem).loss)
+        return
+    with pytest.raises(ValueError, match="the loss lacks `") as error:
+        solve(name, problem)
+    assert solver.name in str(error.value)
+    assert repr(loss) in str(error.value)
+
+
+@every_solver
+def test_a_loss_in_all_forms_is_trained(name):
+    problem, _ = make_problem(parts.Expectile(0.7))
+    before = problem.loss.value(problem.y, np.zeros_like(problem.y), problem.weight)
+    assert solve(name, problem).loss < before
+
+
+def test_least_squares_minimise_a_norm_and_an_order_penalty_together():
+    problem, family = make_problem()
+    order = penalties.Order(0.02, penalties.emphasis(family, 1.5))
+    norm = penalties.Norm(0.05, penalties.ridge(family, 1.0).bands)
+    cores = parts.random_cores(problem.local.dims, 3, 1, zeros=0.0)
+    both = replace(problem, order=order, norm=norm)
+    run = AlsCourse(ALS(damping=0.0), both, cores, np.zeros((3, 1)))
+
+    def objective(cores):
+        raw = cores.contract(problem.local)
+        loss = problem.loss.value(problem.y, raw, problem.weight)
+        return loss + order.value(cores) + run.noise * norm.value(cores)
+
+    values = []
+    for _ in range(40):
+        run.train(np.ones(1), np.random.default_rng(0))
+        values.append(objective(run.averaged(None)))
+    assert np.all(np.diff(values) < 1e-6 * values[0])
+    # At the end every column is at its minimum, the others fixed.
+    found = run.averaged(None)
+    for n, factor in enumerate(found.factors):
+        for step in (1e-2, -1e-2):
+            moved = [a + step * (k == n) for k, a in enumerate(found.factors)]
+            assert objective(replace(found, factors=moved)) > values[-1] - 1e-5
+        assert np.all(np.isfinite(factor))
