@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import parts
 import pytest
 
 import polyadic
@@ -32,6 +33,12 @@ FITS = {
     "two classes": (
         lambda: CPClassifier(random_state=0).fit(X, Y > 0),
         Needs(adam=False, prior=True),
+    ),
+    "a loss of one's own": (
+        lambda: CPRegressor(loss=parts.Expectile(), max_iter=2, solver="als+adam", **FEW).fit(
+            X, Y
+        ),
+        Plan(Form(own_loss=True), members=False),
     ),
     "three classes": (
         lambda: CPClassifier(max_iter=2, **FEW).fit(X, np.digitize(Y, [-1, 1])),

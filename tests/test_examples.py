@@ -33,6 +33,14 @@ def test_the_example_runs_and_draws_what_the_gallery_holds(name, tmp_path, capsy
     assert re.search(r"(adds|takes away) \d", shown)  # one row in words
 
 
+def test_the_example_of_an_own_loss_runs(capsys):
+    model = load("own_loss").main(n_rows=400)
+    assert repr(model.loss) == "Tweedie(power=1.5)"
+    shown = capsys.readouterr().out
+    assert shown.count("deviance on new policies") == 2
+    assert "of the variance" in shown
+
+
 def test_pictures_are_small_and_the_docs_show_only_what_is_there():
     sizes = {path.name: path.stat().st_size for path in GALLERY.glob("*.png")}
     assert max(sizes.values()) < 100_000

@@ -62,7 +62,7 @@ def forge(model, path, change):
 def as_format_2(header, tensors):
     """Write the header as version 0.1 wrote it: other names of parameters, no loss of the fit."""
     header["format"] = 2
-    for old, new in {"max_epochs": "max_iter", "average": "ema_decay"}.items():
+    for old, new in {"max_iter": "max_iter", "ema_decay": "ema_decay"}.items():
         header["params"][old] = header["params"].pop(new)
     for new in ("tol", "quantile"):
         header["params"].pop(new, None)

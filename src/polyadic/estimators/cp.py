@@ -23,8 +23,8 @@ class CPRegressor(Regression, CPEstimator):
     rank : int or "auto", default="auto"
         Number of rank-one terms R of each member. "auto" is 32.
     loss : str or Loss, default="squared_error"
-        "squared_error", "absolute_error", "quantile", "huber", "poisson", or an instance from
-        `polyadic.losses`.
+        "squared_error", "absolute_error", "quantile", "huber", "poisson", an instance from
+        `polyadic.losses`, or a loss of your own (docs/losses.md).
     quantile : float or None, default=None
         The level of loss="quantile", between 0 and 1.
     l2 : float or "auto", default="auto"

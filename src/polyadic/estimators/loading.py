@@ -26,7 +26,7 @@ from polyadic.maps import FeatureMap
 from polyadic.objective.losses import Loss
 
 Model = CPRegressor | CPClassifier | TNRegressor | TNClassifier
-RENAMED = {"max_epochs": "max_iter", "average": "ema_decay"}  # parameters before format 3
+RENAMED = {"max_iter": "max_iter", "ema_decay": "ema_decay"}  # parameters before format 3
 ESTIMATORS: dict[str, Any] = {
     cls.__name__: cls for cls in (CPRegressor, CPClassifier, TNRegressor, TNClassifier)
 }

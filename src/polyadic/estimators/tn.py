@@ -22,8 +22,8 @@ class TNRegressor(Regression, TNEstimator):
     order : int, default=2
         Highest order of interaction, for "fm" and "pn" alone.
     loss : str or Loss, default="squared_error"
-        "squared_error", "absolute_error", "quantile", "huber", "poisson", or an instance from
-        `polyadic.losses`.
+        "squared_error", "absolute_error", "quantile", "huber", "poisson", an instance from
+        `polyadic.losses`, or a loss of your own (docs/losses.md).
     quantile : float or None, default=None
         The level of loss="quantile", between 0 and 1.
     l2 : float or "auto", default="auto"

@@ -162,7 +162,7 @@ class Loss:
         moving = torch.tensor(raw, requires_grad=True)
         total = (self.torch_losses(torch.tensor(y), moving) * torch.tensor(weight)).sum()
         total.backward()
-        return float(total), moving.grad.numpy()  # type: ignore[union-attr]
+        return total.item(), moving.grad.numpy()  # type: ignore[union-attr]
 
     def link(self, mean: np.ndarray) -> np.ndarray:
         """Return the raw prediction that stands for this mean."""

@@ -1,0 +1,283 @@
+"""A loss that a user brings: it does all that polyadic's own losses do, or is refused by name."""
+
+import pickle
+from dataclasses import dataclass
+
+import needs
+import numpy as np
+import parts
+import pytest
+from sklearn.base import clone
+
+import polyadic
+from polyadic import CPClassifier, CPRegressor, explain, losses, maps
+
+FEW = {"rank": 4, "max_iter": 5, "n_members": 2, "random_state": 0}
+
+
+def table(n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 3))
+    return X, X[:, 0] * X[:, 1] + X[:, 2] + 0.1 * rng.normal(size=n)
+
+
+@dataclass(frozen=True)
+class Squares(losses.Loss):
+    """The squared error once more, written as a user would."""
+
+    location_scale = True
+    exact_curvature = True
+
+    @staticmethod
+    def value_and_slope(y, raw):
+        """Return the loss of one number and its slope."""
+        return (raw - y) ** 2, 2.0 * (raw - y)
+
+    @staticmethod
+    def curvature(y, raw):
+        """Return the second derivative."""
+        return 2.0
+
+
+@dataclass(frozen=True)
+class LogCosh(losses.Loss):
+    """A loss without a curvature and without a torch form."""
+
+    location_scale = True
+
+    @staticmethod
+    def value_and_slope(y, raw):
+        """Return log cosh of the error, without overflow."""
+        size = abs(raw - y)
+        return size + np.log1p(np.exp(-2.0 * size)) - np.log(2.0), np.tanh(raw - y)
+
+
+@dataclass(frozen=True)
+class TorchSquares(losses.Loss):
+    """A loss that is written in torch alone."""
+
+    location_scale = True
+
+    def torch_losses(self, y, raw):
+        """Return squares."""
+        return ((raw - y) ** 2).sum(1)
+
+
+@dataclass(frozen=True)
+class Focal(losses.Loss):
+    """A loss for two classes: the logistic one, with less weight on what is clear already."""
+
+    targets = ("two classes",)
+    link_name = "logit"
+
+    @staticmethod
+    def value_and_slope(y, raw):
+        """Return (1 - p)^2 (-log p) for the probability p of the class that y is."""
+        sign = 2.0 * y - 1.0
+        small = np.exp(-abs(raw))
+        log_p = -np.log1p(small) + min(sign * raw, 0.0)
+        p = np.exp(log_p)
+        return -((1 - p) ** 2) * log_p, sign * (1 - p) ** 2 * (2 * p * log_p - (1 - p))
+
+
+# ---- the same as a loss of polyadic's own --------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", ["adam", "als", "als+adam"])
+@pytest.mark.parametrize("family", ["hat", maps.Polynomial(3)], ids=["hat", "polynomial"])
+def test_the_squared_error_written_once_more_gives_the_same_model(solver, family):
+    X, y = table()
+    # Two epochs: both take the same steps, and rounding has no time to grow. Over 4 seeds the
+    # predictions had the same bits.
+    few = {**FEW, "n_members": 1, "max_iter": 2, "early_stopping": False}
+    ours = CPRegressor(maps=family, solver=solver, **few).fit(X, y).predict(X)
+    theirs = CPRegressor(maps=family, solver=solver, loss=Squares(), **few).fit(X, y).predict(X)
+    np.testing.assert_allclose(theirs, ours, atol=1e-3 * np.std(ours))
+
+
+def test_one_member_on_several_threads_takes_it_too():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 60))
+    y = X[:, 0] + X[:, 1] * X[:, 2]
+    few = {**FEW, "n_members": 1, "batch_size": 128, "solver": "adam", "max_iter": 2}
+    ours = CPRegressor(**few).fit(X, y).predict(X)
+    theirs = CPRegressor(loss=Squares(), **few).fit(X, y).predict(X)
+    np.testing.assert_allclose(theirs, ours, atol=2e-3 * np.std(ours))
+
+
+def test_kernels_are_not_compiled_again_for_another_own_loss():
+    from polyadic.kernels import adam
+    from polyadic.kernels import losses as kernel
+
+    X, y = table()
+    CPRegressor(loss=Squares(), **FEW).fit(X, y)
+    before = len(adam.train_epoch.signatures), len(kernel.weighted_losses.signatures)
+    CPRegressor(loss=parts.Expectile(0.3), **FEW).fit(X, y)
+    CPRegressor(loss=LogCosh(), **FEW).fit(X, y)
+    assert (len(adam.train_epoch.signatures), len(kernel.weighted_losses.signatures)) == before
+
+
+def test_its_parameters_count():
+    X, y = table(400)
+    y = y + np.random.default_rng(1).gumbel(size=400)
+    low, high = (
+        CPRegressor(loss=parts.Expectile(level), **FEW).fit(X, y).predict(X).mean()
+        for level in (0.1, 0.9)
+    )
+    assert high - low > y.std()
+
+
+# ---- what estimators do with it ------------------------------------------------------------------
+
+
+def test_it_fits_copies_pickles_and_goes_on():
+    X, y = table()
+    model = CPRegressor(loss=LogCosh(), **FEW).fit(X, y, sample_weight=np.ones(len(y)))
+    assert "validation_loss" in model.history_[0]
+    again = clone(model).fit(X, y)
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+    before = model.predict(X)
+    model.partial_fit(X, y).partial_fit(X, y)
+    assert not np.array_equal(model.predict(X), before)
+    fresh = CPRegressor(loss=LogCosh(), rank=4, random_state=0).partial_fit(X, y)
+    assert np.all(np.isfinite(fresh.predict(X)))
+
+
+def test_a_weight_of_two_is_the_row_twice():
+    X, y = table(60)
+    weight = np.ones(60)
+    weight[:10] = 2.0
+    twice = np.concatenate([np.arange(60), np.arange(10)])
+    a = CPRegressor(loss=LogCosh(), **FEW).fit(X, y, sample_weight=weight)
+    b = CPRegressor(loss=LogCosh(), **FEW).fit(X[twice], y[twice])
+    np.testing.assert_array_equal(a.predict(X), b.predict(X))
+
+
+def test_the_model_is_explained():
+    X, y = table()
+    model = CPRegressor(loss=LogCosh(), **FEW).fit(X, y)
+    values = explain.shapley(model, X[:5])
+    total = values.values.sum(axis=1) + values.base
+    np.testing.assert_allclose(total.ravel(), model.raw(X[:5]).ravel(), atol=1e-5)
+    assert "prediction" in str(explain.in_words(model))
+
+
+def test_two_classes_have_probabilities():
+    X, y = table(300)
+    model = CPClassifier(loss=Focal(), **{**FEW, "max_iter": 20}).fit(X, y > 0)
+    assert model.score(X, y > 0) > 0.85
+    share = model.predict_proba(X)
+    assert np.all((share > 0) & (share < 1))
+    np.testing.assert_allclose(share.sum(axis=1), 1.0)
+    with pytest.raises(ValueError, match=r"Focal\(\) is for two classes, but y holds classes"):
+        CPClassifier(loss=Focal(), **FEW).fit(X, np.digitize(y, [-0.5, 0.5]))
+    with pytest.raises(ValueError, match=r"Focal\(\) is for two classes, but y holds numbers"):
+        CPRegressor(loss=Focal(), **FEW).fit(X, y)
+
+
+def test_a_file_holds_it_by_the_name_of_its_class(tmp_path):
+    X, y = table()
+    model = CPRegressor(loss=parts.Expectile(0.8), **FEW).fit(X, y)
+    path = tmp_path / "model.polyadic"
+    model.save(path)
+    again = polyadic.load(path, losses=[parts.Expectile])
+    assert again.loss == model.loss
+    assert again.predict(X).tobytes() == model.predict(X).tobytes()
+    with pytest.raises(polyadic.ModelFileError, match=r"load\(path, losses=\[Expectile\]\)"):
+        polyadic.load(path)
+    with pytest.raises(TypeError, match="losses must hold subclasses of Loss"):
+        polyadic.load(path, losses=[parts.Expectile()])
+
+
+def test_torch_takes_its_torch_form():
+    needs.package("torch")
+    from polyadic import TNRegressor
+
+    X, y = table()
+    few = {**FEW, "engine": "torch", "solver": "adam", "n_members": 1}
+    theirs = CPRegressor(loss=TorchSquares(), **few).fit(X, y).predict(X)
+    ours = CPRegressor(**few).set_params(batch_size="auto").fit(X, y).predict(X)
+    assert np.corrcoef(theirs, ours)[0, 1] > 0.9
+    network = TNRegressor(loss=parts.Expectile(0.6), rank=2, max_iter=2, random_state=0)
+    assert np.all(np.isfinite(network.fit(X, y).predict(X)))
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+def test_auto_takes_adam_and_least_squares_ask_for_a_curvature():
+    X, y = table()
+    model = CPRegressor(loss=LogCosh(), **FEW).fit(X, y)
+    assert model._chosen_solver(model.maps_) == "adam"
+    for solver in ("als", "als+adam", "adam+als"):
+        with pytest.raises(
+            ValueError, match=r"cannot train LogCosh\(\): the loss lacks `curvature`"
+        ):
+            CPRegressor(loss=LogCosh(), solver=solver, **FEW).fit(X, y)
+
+
+def test_an_engine_asks_for_its_form():
+    needs.package("torch")
+    X, y = table()
+    with pytest.raises(ValueError, match=r"engine='torch' cannot train LogCosh\(\): .* `torch_los"):
+        CPRegressor(loss=LogCosh(), engine="torch", solver="adam", **FEW).fit(X, y)
+    with pytest.raises(ValueError, match=r"engine='fused' cannot train TorchSquares\(\)"):
+        CPRegressor(loss=TorchSquares(), **FEW).fit(X, y)
+
+
+def test_an_unknown_code_is_no_loss():
+    @dataclass(frozen=True)
+    class Unknown(losses.Loss):
+        code = 99
+
+    X, y = table()
+    for form in ("compiled", "curvature", "torch"):
+        assert not Unknown().has(form)
+    with pytest.raises(ValueError, match=r"Unknown\(\): the loss lacks .* no form at all"):
+        CPRegressor(loss=Unknown(), **FEW).fit(X, y)
+
+
+def test_a_form_of_ones_own_does_not_hide_behind_a_code():
+    with pytest.raises(TypeError, match=r"inherits the compiled loss of Huber. Subclass Loss"):
+
+        @dataclass(frozen=True)
+        class Odd(losses.Huber):
+            @staticmethod
+            def value_and_slope(y, raw, width):
+                return 0.0, 0.0
+
+
+def test_what_numba_cannot_compile_is_told():
+    @dataclass(frozen=True)
+    class Odd(losses.Loss):
+        @staticmethod
+        def value_and_slope(y, raw):
+            return no_such_name(y), 0.0  # noqa: F821
+
+    @dataclass(frozen=True)
+    class Method(losses.Loss):
+        def value_and_slope(self, y, raw):
+            return 0.0, 0.0
+
+    X, y = table()
+    with pytest.raises(ValueError, match=r"Numba cannot compile Odd.value_and_slope\(y, raw\)"):
+        CPRegressor(loss=Odd(), **FEW).fit(X, y)
+    with pytest.raises(TypeError, match=r"Method.value_and_slope must be a @staticmethod"):
+        CPRegressor(loss=Method(), **FEW).fit(X, y)
+
+
+def test_a_page_shows_a_known_link_and_refuses_another(tmp_path):
+    X, y = table()
+    model = CPRegressor(loss=LogCosh(), **FEW).fit(X, y)
+    page = polyadic.report(model, X, y, tmp_path / "page.html").read_text()
+    assert "log cosh loss" in page.lower()
+
+    @dataclass(frozen=True)
+    class Odd(Squares):
+        def inverse_link(self, raw):
+            return raw**3
+
+    model = CPRegressor(loss=Odd(), **FEW).fit(X, y)
+    with pytest.raises(ValueError, match=r"A page cannot show .*Odd.*`inverse_link` of its own"):
+        polyadic.report(model, X, y, tmp_path / "page.html")
