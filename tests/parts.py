@@ -10,7 +10,7 @@ import numpy as np
 from numba.core.registry import CPUDispatcher as Dispatcher
 
 from polyadic import inits, kernels, losses, maps, networks
-from polyadic.networks.cores import NetworkCores
+from polyadic.networks.cores import make_cores
 from polyadic.networks.cp import CPCores
 from polyadic.objective import penalties
 from polyadic.solvers.adam import Adam
@@ -169,8 +169,7 @@ def random_network(name, kwargs, dims, n_outputs, seed=0, zeros=0.2):
 
     cores = [draw(d, form.width) for d in dims]
     extras = [draw(*shape) for shape in form.extra_shapes()]
-    zero, one = np.zeros(n_outputs), np.ones(n_outputs)
-    return NetworkCores(name, form.rank, form.order, cores, extras, zero, one)
+    return make_cores(form, cores, extras, np.zeros(n_outputs))
 
 
 def mixed_table(n=40, seed=0):

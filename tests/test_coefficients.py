@@ -104,9 +104,8 @@ def network(name, kwargs, n_outputs):
         own = dict.fromkeys(own, maps.Polynomial(2))
     model = CPRegressor(maps=own, **FEW).fit(mixed(), target(n_outputs))
     tensor = parts.random_network(name, kwargs, [m.dim for m in model.maps_], n_outputs)
-    model.tensor_ = replace(
-        tensor, intercept=np.arange(n_outputs) + 0.5, scale=np.linspace(0.5, 3.0, n_outputs)
-    )
+    center, scale = np.arange(n_outputs) + 0.5, np.linspace(0.5, 3.0, n_outputs)
+    model.tensor_ = tensor.rescale(center, scale)
 
     def raw(X):
         phis = [m.dense(x) for m, x in zip(model.maps_, model.columns_.code(X))]
@@ -114,7 +113,7 @@ def network(name, kwargs, n_outputs):
             phis = [phi * (np.arange(phi.shape[1]) > 0) for phi in phis]
         met = np.stack([phi @ core for phi, core in zip(phis, tensor.factors)], axis=1)
         contracted = tensor.format.contract(met, tensor.extras)
-        return model.tensor_.intercept + model.tensor_.scale * contracted
+        return center + scale * contracted
 
     return model, raw
 

@@ -35,10 +35,8 @@ FITS = {
         Needs(adam=False, prior=True),
     ),
     "a loss of one's own": (
-        lambda: CPRegressor(loss=parts.Expectile(), max_iter=2, solver="als+adam", **FEW).fit(
-            X, Y
-        ),
-        Plan(Form(own_loss=True), members=False),
+        lambda: CPRegressor(loss=parts.Expectile(), max_iter=2, solver="als+adam", **FEW).fit(X, Y),
+        Needs(Form(own_loss=True), members=False),
     ),
     "three classes": (
         lambda: CPClassifier(max_iter=2, **FEW).fit(X, np.digitize(Y, [-1, 1])),

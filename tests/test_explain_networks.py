@@ -14,8 +14,9 @@ from explained import average, pure_terms, variance
 from polyadic import CPRegressor, TNClassifier, TNRegressor, explain, maps, networks
 from polyadic.data.marginals import design
 from polyadic.explain import networks as closed_forms
+from polyadic.explain.cp import CPReading
 from polyadic.explain.models import code, read
-from polyadic.networks.cp import CPCores
+from polyadic.networks.cores import make_cores
 
 torch = needs.package("torch")
 
@@ -66,9 +67,8 @@ def model_of(case, shape, seed=0):
     model = CPRegressor(maps=own, rank=2, n_members=1, max_iter=1, random_state=0).fit(X, y)
     rng = np.random.default_rng(seed + 5)
     network = parts.random_network(*case, [m.dim for m in model.maps_], n_outputs, seed)
-    model.tensor_ = replace(
-        network, intercept=rng.normal(size=n_outputs), scale=rng.uniform(0.3, 3.0, n_outputs)
-    )
+    center, scale = rng.normal(size=n_outputs), rng.uniform(0.3, 3.0, n_outputs)
+    model.tensor_ = network.rescale(center, scale)
     return model, X
 
 
@@ -86,7 +86,7 @@ def parts_of(model, coded):
 def raw(model, coded):
     tensor = model.tensor_
     met = tensor.format.contract(parts_of(model, coded), tensor.extras)
-    return tensor.intercept + tensor.scale * met
+    return tensor.to_raw(met)
 
 
 def whole_grid(model, X):
@@ -282,13 +282,16 @@ def test_a_format_without_a_tensor_is_refused():
 
 
 @pytest.mark.parametrize("n_outputs", [1, 3])
-def test_cp_as_a_network_is_read_as_cp(n_outputs):
+def test_cp_as_a_tensor_train_is_read_as_cp(n_outputs):
     model, X = model_of(("cp", {"rank": 3}), (4, n_outputs))
     tensor, n_columns = model.tensor_, 4
-    found, rows = read(model), code(model, X.iloc[:6])
-    weights = tensor.extras[0] * tensor.scale
-    model.tensor_ = CPCores(tensor.factors, weights, tensor.intercept)
-    wanted = read(model)
+    wanted, rows = read(model), code(model, X.iloc[:6])
+    form = networks.resolve("tt")(tensor.dims.tolist(), 3, n_outputs)
+    train = networks.cp_to_tt(tensor.factors, tensor.weights)
+    model.tensor_ = make_cores(form, *train, tensor.intercept)
+    found = read(model)
+    assert isinstance(wanted, CPReading)
+    assert isinstance(found, closed_forms.NetworkReading)
     np.testing.assert_allclose(found.base(), wanted.base(), rtol=1e-9)
     ours, theirs = (dict(r.variances(n_columns)) for r in (found, wanted))
     for term, size in theirs.items():

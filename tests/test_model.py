@@ -10,6 +10,7 @@ from stored import ROWS, build_labels, build_network, build_numbers, built, roun
 
 import polyadic
 from polyadic import explain, losses
+from polyadic.networks.cp import CPCores
 from polyadic.training.model import FittedModel, classes_of, output_names
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -31,6 +32,15 @@ def test_every_fitted_estimator_has_what_the_protocol_names(name):
     known = classes_of(model)
     read = coded if known is None else known[coded[:, 0]]
     np.testing.assert_array_equal(read.reshape(y.shape), y)
+
+
+def test_a_network_of_format_cp_has_the_cores_of_cp():
+    model, X = built("cp, three outputs")
+    assert type(model.tensor_) is CPCores
+    (weights,) = model.extras_
+    parts = np.stack([m.dense(x) @ a for m, x, a in zip(model.maps_, X.T, model.cores_)])
+    raw = model.intercept_ + np.prod(parts, axis=0) @ weights  # in units of the target
+    np.testing.assert_allclose(model.raw(X), raw, rtol=1e-5, atol=1e-5)
 
 
 COUNTS = np.arange(ROWS) % 4

@@ -1,5 +1,6 @@
 """The live page as a file: what is in it, what is refused, and the command that writes it."""
 
+import copy
 import os
 import re
 import subprocess
@@ -58,6 +59,19 @@ def test_report_is_the_function_also_after_its_modules_are_imported(fitted, tmp_
 
     assert polyadic.report is polyadic.page.page.report
     assert write(*fitted, tmp_path) == tmp_path / "page.html"
+
+
+def test_a_network_of_format_cp_has_the_page_of_its_cores(fitted, tmp_path):
+    needs.package("torch")
+    other, X, y = fitted
+    model = polyadic.TNRegressor("cp", rank=3, max_epochs=3, random_state=0).fit(X, y)
+    found = data_of(write(model, X, y, tmp_path))
+    same = copy.copy(other)
+    same.maps_, same.tensor_, same.marginals_ = model.maps_, model.tensor_, model.marginals_
+    wanted = data_of(write(same, X, y, tmp_path))
+    assert found["summary"].startswith("A TNRegressor: a sum of 3 products")
+    for part in ("model", "columns", "importance", "effects", "pairs"):
+        assert found[part] == wanted[part]
 
 
 def test_kept_knots_give_back_the_cores_to_rounding():

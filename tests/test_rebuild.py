@@ -20,6 +20,9 @@ TINY = {"rank": 4, "n_members": 1, "max_iter": 2, "random_state": 0}
 NAMED, THREE, SPLINE = "named columns", "three classes", "splines"
 
 
+NETWORKS = [name for name in FORMATS if name != "cp"]  # whose cores are those of CPRegressor
+
+
 @pytest.fixture(scope="module")
 def networks():
     """Return a network of each format, of two outputs."""
@@ -62,7 +65,7 @@ def forge(model, path, change):
 def as_format_2(header, tensors):
     """Write the header as version 0.1 wrote it: other names of parameters, no loss of the fit."""
     header["format"] = 2
-    for old, new in {"max_iter": "max_iter", "ema_decay": "ema_decay"}.items():
+    for old, new in {"max_epochs": "max_iter", "average": "ema_decay"}.items():
         header["params"][old] = header["params"].pop(new)
     for new in ("tol", "quantile"):
         header["params"].pop(new, None)
@@ -294,7 +297,7 @@ NETWORK_FORGERIES = {
 
 
 @pytest.mark.filterwarnings("ignore:divide by zero")
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", NETWORKS)
 @pytest.mark.parametrize("name", NETWORK_FORGERIES)
 def test_made_up_networks_are_refused(name, format, networks, tmp_path):
     change, words = NETWORK_FORGERIES[name]
@@ -306,7 +309,7 @@ def test_made_up_networks_are_refused(name, format, networks, tmp_path):
 
 @pytest.mark.parametrize(
     ("format", "field"),
-    [(f, "rank") for f in FORMATS] + [(f, "order") for f in FORMATS if FORMATS[f].by_order],
+    [(f, "rank") for f in NETWORKS] + [(f, "order") for f in NETWORKS if FORMATS[f].by_order],
 )
 def test_huge_numbers_are_refused_at_once(format, field, networks, tmp_path):
     forge(networks[format], tmp_path / "m", put("tensor", field, 2**31 - 1))
@@ -319,8 +322,8 @@ def test_huge_numbers_are_refused_at_once(format, field, networks, tmp_path):
     tracemalloc.stop()
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("other", FORMATS)
+@pytest.mark.parametrize("format", NETWORKS)
+@pytest.mark.parametrize("other", NETWORKS)
 def test_one_format_does_not_pass_for_another(format, other, networks, tmp_path):
     forge(networks[format], tmp_path / "m", put("tensor", "format", other))
     if format == other:
@@ -330,9 +333,38 @@ def test_one_format_does_not_pass_for_another(format, other, networks, tmp_path)
         load(tmp_path / "m")
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", NETWORKS)
 def test_dropping_any_entry_of_a_network_is_told(format, networks, tmp_path):
     check_dropping(networks[format], tmp_path / "m")
+
+
+def as_network(header, tensors):
+    """Write cores of CP as files up to format 2 have those of a network: with a multiplier."""
+    multiplier = np.array([2.0, 0.5])
+    header["tensor"] = {"format": "cp", "rank": 4, "order": 3}
+    tensors["extras.0"] = tensors.pop("weights") / multiplier
+    tensors["multiplier"] = multiplier
+
+
+def test_a_network_of_format_cp_is_saved_as_cp(networks, tmp_path):
+    check_dropping(networks["cp"], tmp_path / "m")
+
+
+def test_an_older_file_of_a_network_of_format_cp_is_read(networks, tmp_path):
+    model, X = networks["cp"], np.random.default_rng(1).normal(size=(9, 3))
+    forge(model, tmp_path / "m", both(as_network, put("format", 2)))
+    again = load(tmp_path / "m")
+    assert type(again.tensor_) is type(model.tensor_)
+    np.testing.assert_allclose(again.raw(X), model.raw(X), rtol=1e-12)
+
+
+def test_a_cp_estimator_has_no_other_network(networks, tmp_path):
+    model = CPRegressor(**TINY).fit(np.random.default_rng(0).normal(size=(60, 3)), np.ones((60, 2)))
+    model.maps_, model.tensor_ = networks["tt"].maps_, networks["tt"].tensor_
+    model.marginals_ = networks["tt"].marginals_
+    model.save(tmp_path / "m")
+    with pytest.raises(ModelFileError, match="a CPRegressor has cores of CP, not of tt"):
+        load(tmp_path / "m")
 
 
 def test_forging_nothing_changes_nothing(fitted, tmp_path):

@@ -75,7 +75,9 @@ def test_a_network_remembers_its_own_format(format, tmp_path):
     model, X = built(f"{format}, one output")
     changed = pickle.loads(pickle.dumps(model)).set_params(format="tr", rank=9, order=1)
     again = round_trip(changed, tmp_path)
-    assert (again.tensor_.name, again.tensor_.rank, again.tensor_.order) == (format, 4, 3)
+    assert (again.tensor_.name, again.tensor_.rank) == (format, 4)
+    if format != "cp":  # whose terms have no order
+        assert again.tensor_.order == 3
     assert again.predict(X).tobytes() == model.predict(X).tobytes()
 
 

@@ -10,7 +10,7 @@ from test_engine import batch_gradient, make_problem
 
 from polyadic import CPRegressor, losses, maps, networks
 from polyadic.data.features import encode
-from polyadic.networks.cores import NetworkCores
+from polyadic.networks.cores import make_cores
 from polyadic.objective import penalties
 from polyadic.solvers.adam import Adam
 
@@ -101,10 +101,10 @@ def test_parts_are_those_of_the_dense_feature_vectors(kind, name):
 def test_raw_on_torch_is_the_numpy_contraction(case, n_outputs):
     family, columns = parts.mixed_table(n=20)
     cores = parts.random_network(*case, [m.dim for m in family], n_outputs)
-    cores = cores.rescale(np.arange(n_outputs) + 1.0, np.full(n_outputs, 3.0))
-    found = engine.predict(cores, encode(family, columns), CPU)
+    center, scale = np.arange(n_outputs) + 1.0, np.full(n_outputs, 3.0)
+    found = engine.predict(cores.rescale(center, scale), encode(family, columns), CPU)
     inner = cores.format.contract(dense_parts(cores, family, columns), cores.extras)
-    expected = cores.intercept + 3.0 * inner
+    expected = center + 3.0 * inner
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 
@@ -195,7 +195,7 @@ def test_order_penalty_of_300_columns_has_a_finite_gradient_in_single_precision(
     form = networks.resolve(name)(dims, 4)
     rngs = [np.random.default_rng(n) for n in range(301)]
     factors, extras = form.near_one(rngs, 0.03)
-    cores = NetworkCores(name, 4, 2, factors, extras, np.zeros(1), np.ones(1))
+    cores = make_cores(form, factors, extras, np.zeros(1))
     network = pack(cores, torch.float32)
     b = torch.tensor([0.0, 0.0] + [1.0, 2.0, 4.0] * 300 + [0.0, 0.0])[:, None]
     value = network.order_penalty(b)
@@ -294,7 +294,7 @@ def test_adam_takes_the_same_steps_on_both_engines(order, fixed_weights):
     free = np.zeros((4, 2)) if fixed_weights else None
     runs = [
         solver.solve(problem, cores, free, np.random.default_rng(7))
-        for solver in (Adam(**plan), TorchOptim(**plan))
+        for solver in (Adam(**plan), TorchOptim(**plan, weigh_columns=True))
     ]
     fused, found = (run.cores for run in runs)
     for a, b in zip([*fused.factors, fused.weights], [*found.factors, found.weights]):
@@ -382,7 +382,7 @@ def network_problem(name="tt", held_out=False):
     form = networks.resolve(name)(problem.local.dims.tolist(), 3, 2)
     rngs = [np.random.default_rng(n) for n in range(4)]
     factors, extras = form.near_one(rngs, 0.1)
-    cores = NetworkCores(name, 3, 2, factors, extras, problem.intercept, np.ones(2))
+    cores = make_cores(form, factors, extras, problem.intercept)
     return problem, cores
 
 

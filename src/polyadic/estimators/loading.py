@@ -23,10 +23,11 @@ from polyadic.io import parts
 from polyadic.io.files import ModelFileError, read_file
 from polyadic.io.plain import FindClass, unpack, unpack_labels
 from polyadic.maps import FeatureMap
+from polyadic.networks.cp import CPCores
 from polyadic.objective.losses import Loss
 
 Model = CPRegressor | CPClassifier | TNRegressor | TNClassifier
-RENAMED = {"max_iter": "max_iter", "ema_decay": "ema_decay"}  # parameters before format 3
+RENAMED = {"max_epochs": "max_iter", "average": "ema_decay"}  # parameters before format 3
 ESTIMATORS: dict[str, Any] = {
     cls.__name__: cls for cls in (CPRegressor, CPClassifier, TNRegressor, TNClassifier)
 }
@@ -99,9 +100,7 @@ def _rebuild(header: dict[str, Any], arrays: parts.Arrays, find_class: FindClass
     model.n_features_in_ = len(columns.columns)
     if columns.named:
         model.feature_names_in_ = np.array(columns.names, dtype=object)
-    network = issubclass(estimator, TNEstimator)
-    rebuild_cores = parts.rebuild_network if network else parts.rebuild_cp
-    cores = model.tensor_ = rebuild_cores(len(columns.columns), header["tensor"], arrays)
+    cores = model.tensor_ = parts.rebuild_cores(len(columns.columns), header["tensor"], arrays)
     model.maps_ = parts.rebuild_maps(header["maps"], columns, cores, arrays, find_class)
     for name, attribute in ARRAYS.items():
         setattr(model, attribute, parts.take_floats(arrays, name, (cores.n_outputs,)))
@@ -137,6 +136,8 @@ def _check_whole(model: Any) -> None:
         raise ValueError(f"device must be text, such as 'cpu', got {model.device!r:.40}.")
     if isinstance(model, TNEstimator):
         networks.resolve(model.format)
+    elif not isinstance(model.tensor_, CPCores):
+        raise ValueError(f"a {type(model).__name__} has cores of CP, not of {model.tensor_.name}.")
     if isinstance(model, Classification):
         classes = model.classes_
         if classes.ndim != 1 or not np.array_equal(np.unique(classes), classes):

@@ -15,7 +15,8 @@ from polyadic.estimators import validation
 from polyadic.estimators.base import TableEstimator
 from polyadic.maps import OneHot, Polynomial
 from polyadic.maps.base import FeatureMap
-from polyadic.networks.cores import NetworkCores
+from polyadic.networks.cores import Cores, make_cores
+from polyadic.networks.cp import CPCores
 from polyadic.objective.problem import Problem
 from polyadic.solvers import inits
 from polyadic.solvers.inits import Init, Start
@@ -45,17 +46,13 @@ class NetworkInit:
             problem.local.dims.tolist(), rank, problem.n_outputs, self.order
         )
         factors, extras = self.init.network(problem, form, rngs)
-        scale = np.ones(problem.n_outputs)
-        cores = NetworkCores(
-            self.format, rank, self.order, factors, extras, problem.intercept, scale
-        )
-        return Start(cores, None)
+        return Start(make_cores(form, factors, extras, problem.intercept), None)
 
 
 class TNEstimator(TableEstimator):
     """What TNRegressor and TNClassifier share."""
 
-    tensor_: NetworkCores
+    tensor_: Cores
 
     def __init__(
         self,
@@ -160,7 +157,8 @@ class TNEstimator(TableEstimator):
     def _resumed_plan(self, rows: CodedRows, has_held_out: bool) -> Plan:
         """Return the plan of going on from the fitted network, if it is still of this kind."""
         cores = self._unscaled()
-        fitted = (cores.name, cores.rank, cores.order)
+        order = self.order if isinstance(cores, CPCores) else cores.order
+        fitted = (cores.name, cores.rank, order)
         if fitted != (self.format, self.rank, self.order):
             raise ValueError(
                 "warm_start=True goes on from a fitted model of format, rank and order "

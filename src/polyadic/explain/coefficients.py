@@ -26,7 +26,7 @@ from polyadic.explain.listing import Listing
 from polyadic.explain.models import find_columns, read
 from polyadic.explain.networks import contract_grid, weighed
 from polyadic.explain.reading import Term
-from polyadic.networks.cp import CanonicalPolyadic, CPCores
+from polyadic.networks.cp import CPCores
 from polyadic.training.model import FittedModel, known_marginals
 
 _MOST_PRODUCTS = 2_000_000
@@ -196,12 +196,10 @@ class _Expansion:
         self.elements = [elements_of(*own) for own in parts]
         self.intercept = np.asarray(tensor.intercept, dtype=np.float64)
         if isinstance(tensor, CPCores):
-            form: Any = CanonicalPolyadic(tensor.dims.tolist(), tensor.rank, tensor.n_outputs)
             factors, extras = tensor.factors, [np.asarray(tensor.weights, dtype=np.float64)]
         else:
-            form = tensor.format
             factors, extras = weighed(tensor, tensor.factors)
-        self.network, self.ends, self.lift = form.as_network(extras)
+        self.network, self.ends, self.lift = tensor.format.as_network(extras)
         self.cores = self._rewrite(factors)
         self.additive = None if tensor.additive is None else self._rewrite(tensor.additive)
         self.constants = self.lift(np.array([core[0] for core in self.cores]))  # (N, K)

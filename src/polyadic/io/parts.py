@@ -21,7 +21,7 @@ from polyadic.data.marginals import Marginal
 from polyadic.io.files import ModelFileError
 from polyadic.io.plain import OWN_MAPS, FindClass, from_text, pack, to_text, unpack
 from polyadic.maps import FeatureMap
-from polyadic.networks.cores import Cores, NetworkCores
+from polyadic.networks.cores import Cores, NetworkCores, make_cores
 from polyadic.networks.cp import CPCores
 from polyadic.objective.losses import Loss
 
@@ -227,7 +227,12 @@ def pack_cores(cores: Cores) -> tuple[dict[str, Any], Arrays]:
     return {"additive": cores.additive is not None}, arrays
 
 
-def rebuild_cp(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> CPCores:
+def rebuild_cores(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> Cores:
+    """Rebuild the cores of CP or of another format; CP was written as one of those up to 2."""
+    return (_rebuild_network if "format" in entry else _rebuild_cp)(n_columns, entry, arrays)
+
+
+def _rebuild_cp(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> CPCores:
     """Rebuild CP cores; rank and number of outputs are those of the weights."""
     weights = take_floats(arrays, "weights", (None, None))
     rank, n_outputs = weights.shape
@@ -242,7 +247,7 @@ def rebuild_cp(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> CPCores
     return CPCores(factors, weights, intercept, parts)
 
 
-def rebuild_network(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> NetworkCores:
+def _rebuild_network(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> Cores:
     """Rebuild the cores of a network; its format says which shapes go with rank and order.
 
     Whatever depends on rank or order, in memory or in time, is as large as the arrays that are
@@ -262,7 +267,8 @@ def rebuild_network(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> Ne
         _check_shape(f"factors.{n}", factor, (None, form.width))
     shapes = form.extra_shapes()
     extras = [take_floats(arrays, f"extras.{n}", shape) for n, shape in enumerate(shapes)]
-    return NetworkCores(name, rank, order, factors, extras, intercept, multiplier)
+    cores = make_cores(form, factors, extras, np.zeros_like(intercept))
+    return cores.rescale(intercept, multiplier)
 
 
 # ---- marginals and history -----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The parameters of a fitted tensor network, of any format."""
+"""The parameters of a fitted tensor network: `CPCores` of CP, `NetworkCores` of other formats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from polyadic.networks.cp import CPCores
 
 @dataclass(frozen=True)
 class NetworkCores:
-    """Cores and extras of a network, with f(x) = intercept + scale * contraction.
+    """Cores and extras of a network other than CP, with f(x) = intercept + scale * contraction.
 
     Attributes
     ----------
@@ -32,6 +32,10 @@ class NetworkCores:
     extras: list[np.ndarray]
     intercept: np.ndarray
     scale: np.ndarray
+
+    def __post_init__(self):
+        if self.name == CPCores.name:
+            raise ValueError("The cores of format 'cp' are CPCores.")
 
     @property
     def dims(self) -> np.ndarray:
@@ -53,6 +57,19 @@ class NetworkCores:
         """Networks have no additive part."""
         return None
 
+    def with_arrays(
+        self,
+        factors: list[np.ndarray],
+        extras: list[np.ndarray],
+        additive: list[np.ndarray] | None = None,
+    ) -> NetworkCores:
+        """Return cores of the same format and intercept with other arrays; none is additive."""
+        return replace(self, factors=factors, extras=extras)
+
+    def to_raw(self, contracted: np.ndarray) -> np.ndarray:
+        """Return raw : (n, L) from what the network contracts to."""
+        return self.intercept + self.scale * contracted
+
     def rescale(self, center: np.ndarray, scale: np.ndarray) -> NetworkCores:
         """Return the cores of center + scale * f(x), both (L,)."""
         return replace(self, intercept=center + scale * self.intercept, scale=scale * self.scale)
@@ -66,4 +83,14 @@ class NetworkCores:
         return float(value * np.exp(log_scale))
 
 
-Cores = CPCores | NetworkCores  # of a fitted model
+Cores = CPCores | NetworkCores
+
+
+def make_cores(
+    form: Format, factors: list[np.ndarray], extras: list[np.ndarray], intercept: np.ndarray
+) -> Cores:
+    """Return the cores of a format with these arrays, outputs in units of one."""
+    if form.name == CPCores.name:
+        return CPCores(factors, extras[0], intercept)
+    scale = np.ones(form.n_outputs)
+    return NetworkCores(form.name, form.rank, form.order, factors, extras, intercept, scale)

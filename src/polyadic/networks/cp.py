@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -37,6 +38,17 @@ class CPCores:
     weights: np.ndarray
     intercept: np.ndarray
     additive: list[np.ndarray] | None = None
+    name: ClassVar[str] = "cp"
+
+    @property
+    def format(self) -> CanonicalPolyadic:
+        """The format, for cores of this shape."""
+        return CanonicalPolyadic(self.dims.tolist(), self.rank, self.n_outputs)
+
+    @property
+    def extras(self) -> list[np.ndarray]:
+        """The arrays that belong to no column: the output weights."""
+        return [self.weights]
 
     @property
     def dims(self) -> np.ndarray:
@@ -62,6 +74,19 @@ class CPCores:
             intercept=center + scale * self.intercept,
             additive=additive,
         )
+
+    def with_arrays(
+        self,
+        factors: list[np.ndarray],
+        extras: list[np.ndarray],
+        additive: list[np.ndarray] | None = None,
+    ) -> CPCores:
+        """Return cores of the same format and intercept with other arrays."""
+        return replace(self, factors=factors, weights=extras[0], additive=additive)
+
+    def to_raw(self, contracted: np.ndarray) -> np.ndarray:
+        """Return raw : (n, L) from what the network contracts to."""
+        return self.intercept + contracted
 
     def pack(self, dtype: type = np.float32) -> Parameters:
         """Stack the factors into the arrays of the fused engine."""

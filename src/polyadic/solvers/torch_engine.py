@@ -8,9 +8,8 @@ through one batched product, all others through one gather, whatever the number 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -25,8 +24,7 @@ except ModuleNotFoundError as error:  # pragma: no cover - the message is tested
 from polyadic.data.features import LocalFeatures
 from polyadic.kernels.cp import GUARD
 from polyadic.networks.base import Format
-from polyadic.networks.cores import NetworkCores
-from polyadic.networks.cp import CanonicalPolyadic, CPCores
+from polyadic.networks.cores import Cores
 from polyadic.objective.losses import Loss
 
 _CHUNK = 8192  # rows predicted at a time, at most
@@ -141,37 +139,30 @@ class Network:
     extras: list[Tensor]
 
     @classmethod
-    def pack(cls, cores: CPCores | NetworkCores, device: torch.device, dtype=None) -> Network:
+    def pack(cls, cores: Cores, device: torch.device, dtype=None) -> Network:
         """Bring cores to the device."""
         kind = torch.float32 if dtype is None else dtype
         factors = [np.asarray(a, dtype=np.float64) for a in cores.factors]
-        if isinstance(cores, CPCores):
-            form: Format = CanonicalPolyadic(cores.dims.tolist(), cores.rank, cores.n_outputs)
-            extras = [cores.weights]
-            if cores.additive is not None:
-                factors = [np.hstack(pair) for pair in zip(factors, cores.additive)]
-        else:
-            form, extras = cores.format, cores.extras
+        if cores.additive is not None:
+            factors = [np.hstack(pair) for pair in zip(factors, cores.additive)]
         guard = np.zeros((GUARD, factors[0].shape[1]))
         table = np.concatenate([guard, *factors, guard])
         return cls(
-            form,
+            cores.format,
             torch.tensor(table, dtype=kind, device=device),
-            [torch.tensor(np.asarray(e), dtype=kind, device=device) for e in extras],
+            [torch.tensor(np.asarray(e), dtype=kind, device=device) for e in cores.extras],
         )
 
-    def unpack(self, cores: Any) -> Any:
+    def unpack(self, cores: Cores) -> Cores:
         """Return cores of the same kind with these values."""
         table = self.table.detach().cpu().numpy()[GUARD:-GUARD]
         ends = np.cumsum(self.format.dims)[:-1]
         factors = [a.copy() for a in np.split(table[:, : self.format.width], ends)]
         extras = [e.detach().cpu().numpy().copy() for e in self.extras]
-        if not isinstance(cores, CPCores):
-            return replace(cores, factors=factors, extras=extras)
         additive = None
         if cores.additive is not None:
             additive = [a.copy() for a in np.split(table[:, self.format.width :], ends)]
-        return replace(cores, factors=factors, weights=extras[0], additive=additive)
+        return cores.with_arrays(factors, extras, additive)
 
     def parameters(self) -> list[Tensor]:
         """Return all tensors that are learnt."""
@@ -194,9 +185,7 @@ class Network:
         return value * log_scale.exp()
 
 
-def predict(
-    cores: CPCores | NetworkCores, local: LocalFeatures, device: torch.device
-) -> np.ndarray:
+def predict(cores: Cores, local: LocalFeatures, device: torch.device) -> np.ndarray:
     """Return raw : (n, L) float64, in the units that the cores are in.
 
     In double precision where the device has it: what a row gets then does not depend, but for the
@@ -204,9 +193,7 @@ def predict(
     """
     dtype = torch.float32 if device.type == "mps" else torch.float64
     network = Network.pack(cores, device, dtype)
-    out = contract(network, in_chunks(network, local, device))
-    scale = getattr(cores, "scale", np.ones(cores.n_outputs))
-    return cores.intercept + scale * out
+    return cores.to_raw(contract(network, in_chunks(network, local, device)))
 
 
 def in_chunks(network: Network, local: LocalFeatures, device: torch.device) -> Iterator[Features]:

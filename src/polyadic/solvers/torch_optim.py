@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from polyadic.data.features import LocalFeatures
-from polyadic.networks.cp import CPCores
 from polyadic.objective.problem import Problem
 from polyadic.solvers import torch_engine as engine  # says what to install where torch is missing
 from polyadic.solvers.loop import Course, Schedule, stack
@@ -38,6 +37,7 @@ class TorchCourse(Course):
         problem: Problem,
         cores: Any,
         free: np.ndarray | None,
+        weigh_columns: bool = False,
     ):
         super().__init__(plan, problem, cores)
         self.device = engine.find_device(device)
@@ -60,8 +60,7 @@ class TorchCourse(Course):
         self.bands = [self._tensor(stack(p.bands)) for p in (problem.fixed, problem.scaled)]
         both = sum(np.abs(stack(p.bands)) for p in (problem.fixed, problem.scaled))
         self.diagonals = np.flatnonzero(np.any(both != 0, axis=0)).tolist()
-        # Output weights of CP are free of it, as on the fused engine.
-        self.extras_l2 = 0.0 if isinstance(cores, CPCores) else problem.extras_l2
+        self.weighs_columns = weigh_columns
         if problem.order is not None:
             self.emphasis = self._tensor(stack(problem.order.emphasis)[:, None])
 
@@ -102,9 +101,9 @@ class TorchCourse(Course):
             met.append(loss.detach())
             if self.diagonals:
                 loss = loss + engine.band_penalty(self.network.table, band, self.diagonals)
-            if self.extras_l2 > 0:
+            if problem.extras_l2 > 0:
                 squares = [(e * e).sum() for e in self.network.extras]
-                loss = loss + self.extras_l2 * sum(squares)
+                loss = loss + problem.extras_l2 * sum(squares)
             if problem.order is not None:
                 loss = loss + problem.order.alpha * self.network.order_penalty(self.emphasis)
             loss.backward()
@@ -114,8 +113,8 @@ class TorchCourse(Course):
         return met[0]
 
     def squares(self, parameters: engine.Network) -> np.ndarray | None:
-        """Return the mean square over the terms of each table row, for CP."""
-        if not isinstance(self.cores, CPCores):
+        """Return the mean square over the terms of each table row, where columns are weighed."""
+        if not self.weighs_columns:
             return None
         table = parameters.table[:, : self.cores.rank]
         return (table * table).mean(1).cpu().numpy().astype(np.float64)

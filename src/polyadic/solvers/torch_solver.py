@@ -14,10 +14,20 @@ from polyadic.solvers.loop import Schedule
 
 @dataclass(frozen=True)
 class TorchOptim(Schedule):
-    """Mini-batches with an optimiser of torch.optim, by name."""
+    """Mini-batches with an optimiser of torch.optim, by name.
+
+    Parameters
+    ----------
+    optimiser : str
+    device : str
+    weigh_columns : bool
+        Let the penalties that go with the noise weigh heavier on flat columns, as the fused engine
+        does: for cores of CP.
+    """
 
     optimiser: str = "Adam"
     device: str = "cpu"
+    weigh_columns: bool = False
 
     name: ClassVar[str] = "engine='torch'"
     loss_forms: ClassVar[tuple[str, ...]] = ("torch",)
@@ -37,5 +47,6 @@ class TorchOptim(Schedule):
         from polyadic.solvers.torch_optim import TorchCourse
 
         check(self, problem)
-        course = TorchCourse(self, self.optimiser, self.device, problem, cores, free)
+        settings = (self, self.optimiser, self.device)
+        course = TorchCourse(*settings, problem, cores, free, self.weigh_columns)
         return course.run(rng, report, resumed)

@@ -308,7 +308,7 @@ def resolve_cp(params: CPParameters, task: Task, solver: str | None = None) -> P
         order_alpha=float(params.order_alpha),
         order_beta=float(params.order_beta),
         separate_outputs=bool(params.separate_outputs) and task.n_outputs > 1,
-        extras_l2=0.0 if params.l2 == "auto" else float(params.l2),
+        extras_l2=0.0,
         seed=task.seed,
         n_jobs=task.n_jobs,
         choices=tuple(notes),
@@ -443,7 +443,8 @@ def _torch_solver(params: CPParameters, task: Task, name: str, notes: _Notes) ->
         )
     from polyadic.solvers.torch_solver import TorchOptim
 
-    return TorchOptim(**_steps(params, task, CP_PEAK_RATE, notes), device=params.device)
+    steps = _steps(params, task, CP_PEAK_RATE, notes)
+    return TorchOptim(**steps, device=params.device, weigh_columns=True)
 
 
 # ---- other networks ----------------------------------------------------------------------------
