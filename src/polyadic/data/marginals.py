@@ -19,7 +19,7 @@ from polyadic.maps.base import FeatureMap
 from polyadic.maps.column import distinct, quantiles
 
 LEVELS = np.linspace(0.0, 1.0, 101)
-_FEW = 32  # values of a column that is not taken as continuous
+FEW_VALUES = 32  # a column of no more values is not taken as continuous
 
 
 @dataclass(frozen=True)
@@ -169,22 +169,52 @@ def _mix_quantiles(tables: list[np.ndarray], shares: list[float]) -> np.ndarray:
     if len(pairs) < 2:
         return pairs[0][0] if pairs else np.zeros(0)
     points = np.unique(np.concatenate(tables))
-    if len(points) <= _FEW:  # steps: no value is invented between two others
+    if len(points) <= FEW_VALUES:  # steps: no value is invented between two others
         weight = np.concatenate([np.full(len(table), share) for table, share in pairs])
         return _quantiles(np.concatenate(tables), weight)
     # The mixture's distribution function, straight between the points of both, turned around.
-    reached = sum(share * _distribution(table, points) for table, share in pairs) / sum(shares)
+    reached = sum(share * _middle_share(table, points) for table, share in pairs) / sum(shares)
     out = np.interp(LEVELS, reached, points)
     out[0], out[-1] = points[0], points[-1]
     return np.maximum.accumulate(out)
 
 
-def _distribution(quantiles: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return the share of the rows up to each x, from quantiles at `LEVELS`."""
+def _steps(quantiles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the distinct quantiles at `LEVELS`, the share of the rows below each, and up to each.
+
+    A value that several quantiles have is a step of the distribution function.
+    """
     values, first = np.unique(quantiles, return_index=True)
     last = np.append(first[1:] - 1, len(quantiles) - 1)
-    out = np.interp(x, values, 0.5 * (LEVELS[first] + LEVELS[last]))
+    return values, LEVELS[first], LEVELS[last]
+
+
+def _middle_share(quantiles: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Return the share of the rows up to each x, straight between the middles of all steps."""
+    values, below, up_to = _steps(quantiles)
+    out = np.interp(x, values, 0.5 * (below + up_to))
     out[x < values[0]], out[x >= values[-1]] = 0.0, 1.0
+    return out
+
+
+def share_below(quantiles: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Return the share of the rows below each x, between the first and the last quantile.
+
+    A value that several quantiles have is a step. Between two values the rows are spread evenly,
+    but for a column of few values, which has none there.
+
+    >>> share_below(np.repeat([1.0, 3.0], [51, 50]), np.array([1.0, 2.0, 3.0]))
+    array([0. , 0.5, 0.5])
+    """
+    values, below, up_to = _steps(quantiles)
+    if len(values) <= FEW_VALUES:
+        below[1:] = up_to[:-1]
+    at = np.searchsorted(values, x)
+    low = np.maximum(at - 1, 0)
+    width = values[at] - values[low]
+    part = np.divide(x - values[low], width, out=np.ones(len(x)), where=width > 0)
+    out = up_to[low] + part * (below[at] - up_to[low])
+    out[at == 0] = 0.0
     return out
 
 

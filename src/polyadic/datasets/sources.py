@@ -30,6 +30,8 @@ from pathlib import Path
 
 import numpy as np
 
+from polyadic.io.atomic import write_whole
+
 Columns = dict[str, np.ndarray]
 
 
@@ -219,17 +221,9 @@ def digest(columns: Columns) -> str:
 
 
 def store(path: Path, content: bytes) -> None:
-    """Write a file in one step: no reader ever sees a part, and a failure leaves nothing."""
+    """Write a file, and its folder where there is none, in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    part = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    write_whole(path, content)
 
 
 def pip_download(requirement: str, folder: Path) -> Path:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from polyadic.explain.listing import Listing
+from polyadic.explain.listing import Listing, aligned_percent
 from polyadic.explain.models import read
 from polyadic.explain.reading import Reading
 from polyadic.training.model import FittedModel
@@ -62,7 +62,7 @@ class Interactions(Listing):
 
     def footer(self) -> str:
         """Return how much the orders make."""
-        makes = [f"order {k} {100 * share:.1f} %" for k, share in enumerate(self.orders, 1)]
+        makes = [f"order {k} {aligned_percent(share)}" for k, share in enumerate(self.orders, 1)]
         return (
             f"{len(self.rows)} of {self.n_terms} terms. "
             f"Of the variance {self.total:.3g}, {', '.join(makes)}."
@@ -104,7 +104,8 @@ class Sobol(Listing):
 
     def footer(self) -> str:
         """Return how much the orders make, as far as they make anything."""
-        told = [f"order {k} {100 * s:.1f} %" for k, s in enumerate(self.orders, 1) if s >= 5e-4]
+        worth = [(k, share) for k, share in enumerate(self.orders, 1) if share >= 5e-4]
+        told = [f"order {k} {aligned_percent(share)}" for k, share in worth]
         return f"Of the variance {self.variance:.3g}, {', '.join(told) or 'nothing is explained'}."
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from polyadic.data.columns import Column
-from polyadic.data.marginals import LEVELS, Marginal, design
+from polyadic.data.marginals import FEW_VALUES, Marginal, design, share_below
+from polyadic.data.tables import is_missing
 from polyadic.explain.anova import main_shares
-from polyadic.explain.listing import Listing, is_missing
+from polyadic.explain.listing import Listing
 from polyadic.explain.models import code, find_columns, read
 from polyadic.training.model import FittedModel, output_names
 
@@ -21,7 +22,6 @@ _GRID = 64  # points of a numeric column's effect
 _COARSE = {1: 101, 2: 41, 3: 17}  # points a column of a partial dependence, by their number
 _BINS = 24  # of a density
 _ENDS = (5, 95)  # per cent of the rows between which an effect is put into words
-_FEW = _GRID // 2  # values of a column that are shown one by one
 _MOST_POINTS = 4_000_000
 
 
@@ -319,7 +319,7 @@ def _grid(column: Column, marginal: Marginal, n_points: int) -> tuple[np.ndarray
         return known, known
     at = np.round(np.linspace(0, len(known) - 1, n_points)).astype(int)
     points = np.unique(known)
-    if len(points) > min(_FEW, n_points // 2):  # not a column of few values
+    if len(points) > min(FEW_VALUES, n_points // 2):  # not a column of few values
         # Half of the points on quantiles, half evenly between: long tails are to be seen too.
         even = np.linspace(known[1], known[-2], n_points // 2)
         points = np.unique(np.concatenate([known[at[::2]], known[-1:], even]))
@@ -334,7 +334,9 @@ def _density(column: Column, marginal: Marginal) -> tuple[np.ndarray | None, np.
     if len(known) == 0 or known[0] == known[-1]:
         return known[:1].repeat(2), np.full(min(len(known), 1), 1.0 - marginal.missing)
     edges = _bins(known)
-    return edges, (1.0 - marginal.missing) * np.diff(_below(known, edges))
+    below = share_below(known, edges)
+    below[-1] = 1.0  # the last bin has the rows of the last edge too
+    return edges, (1.0 - marginal.missing) * np.diff(below)
 
 
 def _bins(quantiles: np.ndarray) -> np.ndarray:
@@ -345,26 +347,6 @@ def _bins(quantiles: np.ndarray) -> np.ndarray:
     else:
         low, high = first, last
     return np.unique(np.concatenate([[first], np.linspace(low, high, _BINS + 1), [last]]))
-
-
-def _below(quantiles: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return the share of the rows below each x, and one at the last, from quantiles at `LEVELS`.
-
-    A value that several quantiles have is a step. Between two values the rows are spread evenly,
-    but for a column of few values, which has none there.
-    """
-    values, first = np.unique(quantiles, return_index=True)
-    before = LEVELS[first]  # the share below each value
-    after = LEVELS[np.append(first[1:] - 1, len(quantiles) - 1)]
-    if len(values) <= _FEW:
-        before[1:] = after[:-1]
-    at = np.searchsorted(values, x)
-    low = np.maximum(at - 1, 0)
-    width = values[at] - values[low]
-    part = np.divide(x - values[low], width, out=np.ones(len(x)), where=width > 0)
-    out = after[low] + part * (before[at] - after[low])
-    out[at == 0], out[-1] = 0.0, 1.0
-    return out
 
 
 def _ends(column: Column, marginal: Marginal) -> tuple[float, float] | None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from polyadic.data.tables import is_missing
+
 _MOST_LINES = 40
 
 
@@ -68,16 +70,29 @@ def amount(value: Any) -> str:
     return f"{number:,.0f}" if 1e4 <= abs(number) < 1e9 else f"{number:.4g}"
 
 
-def is_missing(value: Any) -> bool:
-    """Tell whether a value is None, not a number, or pandas' NA."""
-    if isinstance(value, float | np.floating):
-        return bool(np.isnan(value))
-    return value is None or type(value).__name__ in ("NAType", "NaTType")
+def percent(share: float) -> str:
+    """Write a share for a sentence or a label.
+
+    >>> percent(0.1234), percent(0.0042), percent(0.0001), percent(0.0)
+    ('12 %', '0.4 %', '< 0.1 %', '0 %')
+    """
+    if 0 <= share < 5e-4:
+        return "< 0.1 %" if share else "0 %"
+    return f"{100 * share:.0f} %" if share >= 0.0095 else f"{100 * share:.1f} %"
+
+
+def aligned_percent(share: float) -> str:
+    """Write a share for a table: one decimal, whatever its size.
+
+    >>> aligned_percent(0.1234), aligned_percent(0.0)
+    ('12.3 %', '0.0 %')
+    """
+    return f"{100 * share:.1f} %"
 
 
 def _cell(name: str, value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     if "share" in name:
-        return f"{100 * value:.1f} %"
+        return aligned_percent(value)
     return f"{value:+.3g}" if name in ("lowest", "highest") else f"{value:.3g}"

@@ -106,15 +106,25 @@ class Moments:
         return out
 
 
+def joined_cores(cores: CPCores, maps: Sequence[FeatureMap]) -> list[np.ndarray]:
+    """Return the core of g_n, and of u_n behind it if any, of each column: N arrays (1 + d, R + E).
+
+    In double precision, for the features of `polyadic.data.marginals.design`.
+    """
+    out = []
+    for n, feature_map in enumerate(maps):
+        core = np.asarray(cores.factors[n], dtype=np.float64)
+        if cores.additive is not None:
+            core = np.hstack([core, cores.additive[n]])
+        out.append(full_core(feature_map, core))
+    return out
+
+
 def measure(cores: CPCores, maps: Sequence[FeatureMap], marginals: Sequence[Marginal]) -> Moments:
     """Return the moments of these cores over marginals, in double precision."""
     rank = cores.rank
     columns, log_size = [], np.zeros(rank)
-    for n, (feature_map, marginal) in enumerate(zip(maps, marginals)):
-        core = np.asarray(cores.factors[n], dtype=np.float64)
-        if cores.additive is not None:
-            core = np.hstack([core, cores.additive[n]])
-        core = full_core(feature_map, core)
+    for core, marginal in zip(joined_cores(cores, maps), marginals):
         square = np.sum(core * (marginal.second @ core), axis=0)[:rank]
         # A function that is zero on every row stays as it is: elsewhere it need not be zero.
         size = np.sqrt(np.where(square > 0, square, 1.0))

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from polyadic.data.tables import is_missing
 from polyadic.explain.anova import Interactions, interactions
 from polyadic.explain.effects import Effects, code_points, effects
-from polyadic.explain.listing import amount, is_missing
+from polyadic.explain.listing import amount, percent
 from polyadic.explain.models import code
 from polyadic.explain.shapley import explain_coded
 from polyadic.training.model import FittedModel, classes_of
@@ -156,7 +157,7 @@ def sentences(found: Effects, terms: Interactions, outcome: str = "the predictio
             text = _effect(found, found.columns.index(columns[0]), outcome)
         else:
             text = f"{', '.join(columns[:-1])} and {columns[-1]} act together"
-        out.append(f"{text} ({_percent(share)} of the variance).")
+        out.append(f"{text} ({percent(share)} of the variance).")
     return out
 
 
@@ -234,7 +235,3 @@ class _Numbers:
         rounded = round(float(value), self.digits) + 0.0  # no minus zero
         sign = self.sign if rounded else ""
         return f"{rounded:{sign},.{self.digits}f}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.0095 else f"{100 * share:.1f} %"

@@ -315,8 +315,7 @@ def _density(own: marginals.Marginal) -> dict[str, list[float]]:
         return {"points": values.tolist(), "density": (counts / max(counts.sum(), 1)).tolist()}
     low, high = _range(own)
     edges = np.linspace(low, high, _DENSITY_BINS + 1)
-    reached = (np.cumsum(counts) - 1) / (counts.sum() - 1)
-    shares = np.diff(np.interp(edges, values, reached))
+    shares = np.diff(marginals.share_below(own.quantiles, edges))
     return {"edges": edges.tolist(), "density": shares.tolist()}
 
 

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from polyadic.data.marginals import Marginal, full_core
+from polyadic.data.marginals import Marginal
+from polyadic.explain.moments import joined_cores
 from polyadic.explain.reading import quadrature
 from polyadic.maps import MAPS, FeatureMap, Hat, OneHot
 from polyadic.networks.cp import CPCores
@@ -60,7 +61,7 @@ def model_payload(
     kept : list of N arrays or None
         Codes of the categories that the page offers; None for a numeric column.
     """
-    means = column_means(cores, maps, marginals)
+    means = [m.mean @ core for m, core in zip(marginals, joined_cores(cores, maps))]
     nodes, shares = quadrature(len(maps) - 1)
     return {
         "rank": cores.rank,
@@ -82,17 +83,6 @@ def model_payload(
         "nodes": encode_array(nodes),
         "node_weights": encode_array(shares),
     }
-
-
-def column_means(cores: CPCores, maps: list[FeatureMap], marginals: list) -> list[np.ndarray]:
-    """Return the mean of each column's functions g_n and, if any, u_n: N arrays, (R + L,)."""
-    out = []
-    for n, (own, marginal) in enumerate(zip(maps, marginals)):
-        core = np.asarray(cores.factors[n], dtype=np.float64)
-        if cores.additive is not None:
-            core = np.hstack([core, cores.additive[n]])
-        out.append(marginal.mean @ full_core(own, core))
-    return out
 
 
 # ---- maps and cores ------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from polyadic.data.tables import is_missing
 from polyadic.explain import PartialDependence
-from polyadic.explain.listing import is_missing
 from polyadic.plots.style import (
     BLUE,
     GREY,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polyadic.explain import Effects
+from polyadic.explain.listing import percent
 from polyadic.plots.style import (
     GREY,
     OUTPUTS,
     PALE,
     colour_of,
     expect,
-    percent,
     pyplot,
     short,
     tidy,

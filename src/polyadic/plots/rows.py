@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import rankdata
 
+from polyadic.data.tables import is_missing
 from polyadic.explain import Shapley
-from polyadic.explain.listing import is_missing
 from polyadic.plots.style import (
     BLUE,
     GREY,

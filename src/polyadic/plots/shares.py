@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polyadic.explain import Effects, Interactions, Shapley, Sobol
+from polyadic.explain.listing import percent
 from polyadic.plots.style import (
     BLUE,
     INK,
@@ -15,7 +16,6 @@ from polyadic.plots.style import (
     expect,
     left_out,
     new_axes,
-    percent,
     short,
     tidy,
 )

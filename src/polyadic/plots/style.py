@@ -88,17 +88,6 @@ def short(name: Any, most: int = 24) -> str:
     return text.replace("$", r"\$")
 
 
-def percent(share: float) -> str:
-    """Write a share.
-
-    >>> percent(0.1234), percent(0.0042), percent(0.0001), percent(0.0)
-    ('12 %', '0.4 %', '< 0.1 %', '0 %')
-    """
-    if 0 <= share < 5e-4:
-        return "< 0.1 %" if share else "0 %"
-    return f"{100 * share:.0f} %" if share >= 0.0095 else f"{100 * share:.1f} %"
-
-
 def amount(value: Any) -> str:
     """Write what a row holds, shortened.
 
