@@ -78,8 +78,6 @@ def mse(model: Any, X: np.ndarray, y: np.ndarray) -> float:
 def n_parameters(model: Any) -> int:
     """Return how many numbers the model has learnt; raw columns make no use of constants."""
     cores = model.tensor_
-    if not isinstance(model, TNRegressor):
-        return sum(a.size for a in (*cores.factors, cores.weights))
     first = 0 if cores.format.constants else 1
     return sum(a[first:].size for a in cores.factors) + sum(a.size for a in cores.extras)
 
