@@ -84,7 +84,7 @@ class Fused:
             clock=state.clock,
             gradients=state.gradients,
             layout=features.layout.for_kernel(),
-            rows=kernel.Rows(
+            rows=kernel.FlatRows(
                 features.index.ravel(),
                 features.value.ravel(),
                 self.problem.y.astype(np.float32),

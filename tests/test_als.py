@@ -11,7 +11,7 @@ from polyadic.data.features import encode
 from polyadic.networks.cp import CPCores
 from polyadic.objective import penalties
 from polyadic.objective.problem import Problem, Rows
-from polyadic.solvers.als import ALS, AlsCourse
+from polyadic.solvers.als import ALS, AlsLoop
 from polyadic.solvers.sequences import balanced
 
 n_outputs_of_interest = pytest.mark.parametrize("n_outputs", [1, 3])
@@ -122,7 +122,7 @@ def dense_product(problem, cores, skip=None):
 
 
 def course(problem, cores, free=None, **changes):
-    run = AlsCourse(ALS(**{"damping": 0.0} | changes), problem, cores, free)
+    run = AlsLoop(ALS(**{"damping": 0.0} | changes), problem, cores, free)
     run.bands = problem.fixed.bands
     return run
 

@@ -13,7 +13,7 @@ from polyadic.kernels.jit import jit
 from polyadic.networks.cp import CPCores
 from polyadic.objective import penalties
 from polyadic.objective.problem import Problem, Rows
-from polyadic.solvers.adam import Adam, AdamState, FusedCourse
+from polyadic.solvers.adam import Adam, AdamLoop, AdamState
 
 n_outputs_of_interest = pytest.mark.parametrize("n_outputs", [1, 3])
 
@@ -101,7 +101,7 @@ def batch_gradient(problem, cores, rows):
     if cores.additive is None:
         cores = replace(cores, additive=[np.zeros((d, cores.n_outputs)) for d in features.dims])
     state = AdamState.start(cores, np.float64)
-    flat = kernel.Rows(
+    flat = kernel.FlatRows(
         features.index.ravel(), features.value.ravel(), problem.y.astype(float), problem.weight
     )
     always = always_touched(features.layout, features.dims)
@@ -232,7 +232,7 @@ def test_lazy_average_equals_the_average_over_every_step():
     problem = make_problem(losses.SquaredError(), 1, family, [column])
     cores = parts.random_cores(problem.local.dims, 2, 1, zeros=0.0)
     solver = Adam(learning_rate=0.05, batch_size=4, max_iter=1, schedule="constant", ema_decay=0.8)
-    run = FusedCourse(solver, problem, cores, np.ones((2, 1)))
+    run = AdamLoop(solver, problem, cores, np.ones((2, 1)))
     order = rng.permutation(200)
     mean = run.state.parameters.table.astype(float)
     for begin in range(0, 200, 4):

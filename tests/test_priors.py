@@ -213,7 +213,7 @@ def test_pilots_find_the_interaction_and_members_learn_from_all_rows(monkeypatch
     solve = ALS.solve
 
     def watched(self, problem, cores, *args, **kwargs):
-        strength = problem.norm.strength * problem.worth
+        strength = problem.norm.strength * problem.effective_rows
         seen.append((strength, cores.rank, len(problem.local), problem.held_out is None))
         return solve(self, problem, cores, *args, **kwargs)
 

@@ -16,7 +16,7 @@ from polyadic.networks.tt import TensorTrain
 from polyadic.objective import penalties
 from polyadic.objective.problem import Problem, Rows
 from polyadic.solvers import batches, riemannian
-from polyadic.solvers.riemannian import Riemannian, RiemannianCourse
+from polyadic.solvers.riemannian import Riemannian, RiemannianLoop
 
 SHAPES = [((3, 2, 4), 2, 1), ((2, 3, 2, 3), 3, 2), ((4,), 2, 3), ((5, 3), 2, 1)]
 every_shape = pytest.mark.parametrize(("dims", "rank", "n_outputs"), SHAPES)
@@ -214,7 +214,7 @@ def test_cores_returned_predict_what_the_point_does(n_outputs):
     family, columns = parts.mixed_table()
     problem = make_problem(losses.SquaredError(), n_outputs, family, columns)
     cores = near_one(problem.local, 3, n_outputs)
-    run = RiemannianCourse(Riemannian(max_iter=2, batch_size=8), problem, cores)
+    run = RiemannianLoop(Riemannian(max_iter=2, batch_size=8), problem, cores)
     start = run.predict(run.point, problem.local)
     np.testing.assert_allclose(start, contract(cores, family, columns), rtol=1e-4, atol=1e-4)
     solution = run.run(np.random.default_rng(0))

@@ -13,7 +13,7 @@ from polyadic.networks.cores import NetworkCores
 from polyadic.objective import penalties
 from polyadic.objective.penalties import PENALTIES
 from polyadic.objective.problem import Problem, Rows
-from polyadic.solvers.als import ALS, AlsCourse
+from polyadic.solvers.als import ALS, AlsLoop
 
 needs.package("torch")
 every_solver = pytest.mark.parametrize("name", parts.SOLVERS)
@@ -131,7 +131,7 @@ def test_least_squares_minimise_a_norm_and_an_order_penalty_together():
     norm = penalties.Norm(0.05, penalties.ridge(family, 1.0).bands)
     cores = parts.random_cores(problem.local.dims, 3, 1, zeros=0.0)
     both = replace(problem, order=order, norm=norm)
-    run = AlsCourse(ALS(damping=0.0), both, cores, np.zeros((3, 1)))
+    run = AlsLoop(ALS(damping=0.0), both, cores, np.zeros((3, 1)))
 
     def objective(cores):
         raw = cores.contract(problem.local)

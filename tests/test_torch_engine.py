@@ -17,7 +17,7 @@ from polyadic.solvers.adam import Adam
 torch = needs.package("torch")
 
 from polyadic.solvers import torch_engine as engine  # noqa: E402
-from polyadic.solvers.torch_optim import TorchCourse, optimiser_names  # noqa: E402
+from polyadic.solvers.torch_optim import TorchLoop, optimiser_names  # noqa: E402
 from polyadic.solvers.torch_solver import TorchOptim  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -400,7 +400,7 @@ def test_a_step_copies_nothing_to_the_cpu(order, monkeypatch):
     if order:
         emphasis = [np.ones(d) for d in problem.local.dims]
         problem = replace(problem, order=penalties.Order(0.01, emphasis))
-    run = TorchCourse(TorchOptim(batch_size=8, max_iter=1), "Adam", "cpu", problem, cores, None)
+    run = TorchLoop(TorchOptim(batch_size=8, max_iter=1), "Adam", "cpu", problem, cores, None)
     copies = []
     for name in ("cpu", "numpy", "item", "tolist", "__float__", "__bool__", "__int__"):
         kept = getattr(torch.Tensor, name)
@@ -442,7 +442,7 @@ def test_the_best_epoch_is_kept_and_not_overwritten():
 
 def test_average_is_the_running_mean_of_the_parameters():
     problem, cores = network_problem()
-    run = TorchCourse(TorchOptim(batch_size=30, ema_decay=0.8), "Adam", "cpu", problem, cores, None)
+    run = TorchLoop(TorchOptim(batch_size=30, ema_decay=0.8), "Adam", "cpu", problem, cores, None)
     mean = run.network.table.detach().numpy().astype(float)
     rng = np.random.default_rng(0)
     rates = np.full(1, 0.01, np.float32)

@@ -22,7 +22,8 @@ from polyadic.solvers.registry import FUSED
 from polyadic.solvers.sequences import Sequence
 from polyadic.training.members import Training, build_problem
 from polyadic.training.merge import Member
-from polyadic.training.plan import Plan, plan_pass, resolve_cp, resume_cp, separate_mask
+from polyadic.training.plan import Plan
+from polyadic.training.resolve import plan_pass, resolve_cp, resume_cp, separate_mask
 
 
 @dataclass

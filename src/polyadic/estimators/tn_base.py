@@ -20,7 +20,8 @@ from polyadic.networks.cp import CPCores
 from polyadic.objective.problem import Problem
 from polyadic.solvers import inits
 from polyadic.solvers.inits import Init, Start
-from polyadic.training.plan import Plan, resolve_tn
+from polyadic.training.plan import Plan
+from polyadic.training.resolve import resolve_tn
 
 
 def require_torch() -> None:

@@ -56,7 +56,7 @@ class Parameters(NamedTuple):
         return Parameters(np.zeros_like(self.table), np.zeros_like(self.weights), additive)
 
 
-class Moments(NamedTuple):
+class AdamMoments(NamedTuple):
     """Adam's memory of one parameter array, and the running average of that array."""
 
     first: np.ndarray
@@ -64,7 +64,7 @@ class Moments(NamedTuple):
     average: np.ndarray
 
     @classmethod
-    def start(cls, array: np.ndarray) -> Moments:
+    def start(cls, array: np.ndarray) -> AdamMoments:
         """Return no memory, and the array as its own average."""
         return cls(np.zeros_like(array), np.zeros_like(array), array.copy())
 
@@ -78,7 +78,7 @@ class Clock(NamedTuple):
     step: np.ndarray  # (1,) steps so far
 
 
-class Rows(NamedTuple):
+class FlatRows(NamedTuple):
     """Training rows: local features, targets, weights of mean one."""
 
     slot: np.ndarray  # (n * S,) the table row each slot points to
@@ -91,11 +91,13 @@ class Job(NamedTuple):
     """What an epoch is about, the same from epoch to epoch."""
 
     parameters: Parameters
-    moments: tuple[Moments, Moments, Moments | None]  # of table, weights and additive part
+    moments: tuple[
+        AdamMoments, AdamMoments, AdamMoments | None
+    ]  # of table, weights and additive part
     clock: Clock
     gradients: Parameters
     layout: Layout
-    rows: Rows
+    rows: FlatRows
     intercept: np.ndarray  # (L,)
     loss: LossForm
     band: np.ndarray  # (D, 5) the quadratic penalty, over the chance that a batch meets the row

@@ -68,7 +68,7 @@ def _job(form: Form) -> adam.Job:
         order = penalties.OrderPenalty.make(1.0, np.ones(_HEIGHT), dims, _WIDTH, _F4)
     return adam.Job(
         parameters=parameters,
-        moments=tuple(None if p is None else adam.Moments.start(p) for p in parameters),  # type: ignore[arg-type]
+        moments=tuple(None if p is None else adam.AdamMoments.start(p) for p in parameters),  # type: ignore[arg-type]
         clock=adam.Clock(
             np.ones(_HEIGHT, _F4),
             np.ones(_HEIGHT, _F4),
@@ -77,7 +77,7 @@ def _job(form: Form) -> adam.Job:
         ),
         gradients=parameters.zeros(),
         layout=_layout(form),
-        rows=adam.Rows(_slot(), np.ones(2, _F4), np.zeros((1, 1), _F4), np.ones(1, _F4)),
+        rows=adam.FlatRows(_slot(), np.ones(2, _F4), np.zeros((1, 1), _F4), np.ones(1, _F4)),
         intercept=np.zeros(1, _F4),
         loss=_loss(form, _F4),
         band=np.zeros((_HEIGHT, 5), _F4),

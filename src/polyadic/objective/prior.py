@@ -46,7 +46,7 @@ def learn(problem: Problem, maps: Sequence[FeatureMap]) -> Prior:
     shapes = [precision(m) for m in maps]
     spreads = np.maximum(learn_spreads(problem, shapes), _LEAST / len(shapes))
     scaled = [shape / spread for shape, spread in zip(shapes, spreads)]
-    return Prior(scaled, [m.constant for m in maps], problem.worth)
+    return Prior(scaled, [m.constant for m in maps], problem.effective_rows)
 
 
 def precision(m: FeatureMap) -> np.ndarray:
@@ -120,7 +120,8 @@ def learn_spreads(problem: Problem, shapes: Sequence[np.ndarray]) -> np.ndarray:
     loss, n = problem.loss, len(problem.local)
     y = np.ascontiguousarray(problem.y, dtype=np.float64)
     # A row that stands for several counts as several.
-    weight = problem.unit_weights() * (problem.worth / n if problem.worth else 1.0)
+    rows = problem.effective_rows
+    weight = problem.unit_weights() * (rows / n if rows else 1.0)
     everything = np.arange(n)
     raw = np.tile(np.asarray(problem.intercept, dtype=np.float64), (n, 1))
     model = Quadratic(np.empty_like(raw), np.empty_like(raw))

@@ -47,7 +47,7 @@ class Problem:
     separate: bool = False  # L tensors of their own, or one with L outputs
     weight_unit: float = 0.0  # the weight of one row; 0 stands for the rows' mean
     extras_l2: float = 0.0  # on the arrays of a network that belong to no column
-    worth: float = 0.0  # how many rows the training rows are worth
+    effective_rows: float = 0.0  # of weight one, that the training rows count as
     prior: Prior | None = None  # of the weight tensor, as the rows tell it
     norm: Norm | None = None  # the prior as a penalty, times the noise
 

@@ -13,7 +13,7 @@ from polyadic.kernels.cp import GUARD
 from polyadic.networks.cp import CPCores, run
 from polyadic.objective.problem import Problem
 from polyadic.solvers.contract import Report, Solution, check
-from polyadic.solvers.loop import Course, Schedule, stack
+from polyadic.solvers.loop import Schedule, TrainingLoop, stack
 from polyadic.solvers.threads import SplitEpochs, pays
 
 
@@ -22,7 +22,7 @@ class AdamState:
     """Parameters, moments and clock of a run, kept between calls of `partial_fit`."""
 
     parameters: kernel.Parameters
-    moments: tuple[kernel.Moments, kernel.Moments, kernel.Moments | None]
+    moments: tuple[kernel.AdamMoments, kernel.AdamMoments, kernel.AdamMoments | None]
     clock: kernel.Clock
     gradients: kernel.Parameters
 
@@ -31,7 +31,7 @@ class AdamState:
         """Begin with these cores and no memory."""
         parameters = cores.pack(dtype)
         height = stack_height(cores.dims)
-        moments = tuple(None if p is None else kernel.Moments.start(p) for p in parameters)
+        moments = tuple(None if p is None else kernel.AdamMoments.start(p) for p in parameters)
         clock = kernel.Clock(
             np.ones(height, np.float32),
             np.ones(height, np.float32),
@@ -70,10 +70,10 @@ class Adam(Schedule):
     ) -> Solution:
         """Minimise the problem's objective, starting from `cores`, or from where `state` is."""
         check(self, problem)
-        return FusedCourse(self, problem, cores, free, state).run(rng, report, resumed)
+        return AdamLoop(self, problem, cores, free, state).run(rng, report, resumed)
 
 
-class FusedCourse(Course):
+class AdamLoop(TrainingLoop):
     """A run on the fused engine."""
 
     def __init__(
@@ -177,8 +177,8 @@ class FusedCourse(Course):
         return self.cores.unpack(parameters)
 
 
-def _flat_rows(problem: Problem) -> kernel.Rows:
-    return kernel.Rows(
+def _flat_rows(problem: Problem) -> kernel.FlatRows:
+    return kernel.FlatRows(
         problem.local.index.ravel(),
         problem.local.value.ravel(),
         np.ascontiguousarray(problem.y, dtype=np.float32),

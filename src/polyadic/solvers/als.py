@@ -26,7 +26,7 @@ from polyadic.objective.penalties import Norm, band_product
 from polyadic.objective.problem import Problem
 from polyadic.solvers.blocks import FLOOR, Block, depth, pad, solve_block
 from polyadic.solvers.contract import Report, Solution, check
-from polyadic.solvers.loop import Course, Schedule
+from polyadic.solvers.loop import Schedule, TrainingLoop
 
 MAX_SWEEPS = 20  # max_iter="auto"
 PATIENCE = 3  # n_iter_no_change=None
@@ -69,7 +69,7 @@ class ALS(Schedule):
     ) -> Solution:
         """Minimise the problem's objective, starting from `cores`."""
         check(self, problem)
-        return AlsCourse(self, problem, cores, free).run(rng, report, resumed)
+        return AlsLoop(self, problem, cores, free).run(rng, report, resumed)
 
     def go_on(
         self,
@@ -80,8 +80,8 @@ class ALS(Schedule):
         report: Report | None = None,
     ) -> Solution:
         """Go on from another solver's solution, under the noise that it has measured."""
-        course = AlsCourse(self, problem, first.cores, free, noise=first.loss)
-        return course.run(rng, report, resumed=True)
+        loop = AlsLoop(self, problem, first.cores, free, noise=first.loss)
+        return loop.run(rng, report, resumed=True)
 
 
 @dataclass
@@ -115,7 +115,7 @@ class TensorNorm:
         return out
 
 
-class AlsCourse(Course):
+class AlsLoop(TrainingLoop):
     """A run in double precision. The parameters are cores."""
 
     noise_pace = 1.0  # a sweep does as much as many epochs
@@ -351,7 +351,7 @@ class AlsCourse(Course):
             self.loss = self.measured(self.raw)
         return share
 
-    # ---- what a course is asked for -------------------------------------------------------------
+    # ---- what a loop is asked for -------------------------------------------------------------
 
     def averaged(self, out: CPCores | None) -> CPCores:
         """Return the cores as they are."""

@@ -17,7 +17,7 @@ from polyadic.kernels.cp import GUARD
 _TALL = 128  # elements of a column beyond which slots are kept in the place of a dense phi
 
 
-class Column(Protocol):
+class BatchColumn(Protocol):
     """The local features of a batch in one column."""
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ class Batches:
     local : LocalFeatures
     inverses : list of (d_n, d_n) or (d_n,), optional
         phi_n' becomes phi_n' G_n, with G_n given as a matrix or by its diagonal. A matrix is
-        possible for columns of which `Column.moment` returns one.
+        possible for columns of which `BatchColumn.moment` returns one.
     """
 
     def __init__(self, local: LocalFeatures, inverses: Sequence[np.ndarray] | None = None):
@@ -132,7 +132,7 @@ class Batches:
             for k in range(int(n_slots[mixed].max(initial=0)))
         ]
 
-    def columns(self, rows: np.ndarray) -> list[Column]:
+    def columns(self, rows: np.ndarray) -> list[BatchColumn]:
         """Return these rows, column by column."""
         index = self.local.index[rows]
         value = self.local.value[rows].astype(np.float64)
@@ -141,7 +141,7 @@ class Batches:
             phi[np.arange(len(rows))[:, None], self.place[index[:, slots]]] += value[:, slots]
         return [self._column(n, index, value, phi) for n in range(len(self.short))]
 
-    def _column(self, n: int, index: np.ndarray, value: np.ndarray, phi: np.ndarray) -> Column:
+    def _column(self, n: int, index: np.ndarray, value: np.ndarray, phi: np.ndarray) -> BatchColumn:
         layout, dim = self.local.layout, self.local.dims[n]
         own, constant = slice(layout.slots[n], layout.slots[n + 1]), bool(layout.constant[n])
         base = None if self.inverses is None else self.inverses[n]

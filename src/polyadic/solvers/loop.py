@@ -67,7 +67,7 @@ class Schedule:
         return (self.learning_rate * cycle).astype(np.float32)
 
 
-class Course(ABC):
+class TrainingLoop(ABC):
     """One run, epoch by epoch. An engine says how to train, to keep and to predict."""
 
     noise_pace = 0.2  # how fast the estimate of the noise follows what is measured

@@ -32,9 +32,9 @@ from polyadic.networks import trains
 from polyadic.networks.cores import NetworkCores
 from polyadic.networks.trains import Point, Train
 from polyadic.objective.problem import Problem
-from polyadic.solvers.batches import Batches, Column, DenseColumn
+from polyadic.solvers.batches import BatchColumn, Batches, DenseColumn
 from polyadic.solvers.contract import Report, Solution, check
-from polyadic.solvers.loop import Course, Schedule
+from polyadic.solvers.loop import Schedule, TrainingLoop
 
 PEAK_RATE = 0.2  # learning_rate="auto"
 
@@ -86,7 +86,7 @@ class Riemannian(Schedule):
         check(self, problem)
         # Matrices are small: threads would cost more than they save.
         with threadpool_limits(1, user_api="blas"):
-            return RiemannianCourse(self, problem, cores).run(rng, report, resumed)
+            return RiemannianLoop(self, problem, cores).run(rng, report, resumed)
 
 
 def check_format(device: str, cores: NetworkCores) -> None:
@@ -98,7 +98,7 @@ def check_format(device: str, cores: NetworkCores) -> None:
         raise ValueError(f"solver='riemannian' runs on device='cpu' only, got {device!r}.")
 
 
-class RiemannianCourse(Course):
+class RiemannianLoop(TrainingLoop):
     """A run in double precision. The parameters are a point, of W in the basis of the metric."""
 
     def __init__(self, plan: Schedule, problem: Problem, cores: NetworkCores):
@@ -201,7 +201,7 @@ class RiemannianCourse(Course):
         return trains.to_cores(in_basis(parameters.right, self.inverses), self.cores)
 
 
-def sweep(columns: list[Column], train: Train) -> list[np.ndarray]:
+def sweep(columns: list[BatchColumn], train: Train) -> list[np.ndarray]:
     """Return the contractions of rows with the first 0, 1, ..., N cores, each (b, r_n)."""
     ahead = [np.ones((len(columns[0]), 1))]
     for column, core in zip(columns, train):
@@ -210,7 +210,7 @@ def sweep(columns: list[Column], train: Train) -> list[np.ndarray]:
 
 
 def gradient(
-    point: Point, columns: list[Column], ahead: list[np.ndarray], slope: np.ndarray
+    point: Point, columns: list[BatchColumn], ahead: list[np.ndarray], slope: np.ndarray
 ) -> Train:
     """Return the moves of the projection of sum_i Phi(x_i) x slope_i.
 
@@ -235,7 +235,7 @@ def gradient(
 
 
 def change_of_raw(
-    point: Point, columns: list[Column], ahead: list[np.ndarray], moves: Train
+    point: Point, columns: list[BatchColumn], ahead: list[np.ndarray], moves: Train
 ) -> np.ndarray:
     """Return the contraction of rows with a tangent vector, (b, L)."""
     moved = np.zeros((len(ahead[0]), 1))

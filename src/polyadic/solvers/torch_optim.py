@@ -10,7 +10,7 @@ import numpy as np
 from polyadic.data.features import LocalFeatures
 from polyadic.objective.problem import Problem
 from polyadic.solvers import torch_engine as engine  # says what to install where torch is missing
-from polyadic.solvers.loop import Course, Schedule, stack
+from polyadic.solvers.loop import Schedule, TrainingLoop, stack
 
 import torch  # isort: skip
 
@@ -26,7 +26,7 @@ def optimiser_names() -> list[str]:
     return sorted(kinds - _UNFIT)
 
 
-class TorchCourse(Course):
+class TorchLoop(TrainingLoop):
     """A run on the torch engine. All data go to the device once; a step copies nothing back."""
 
     def __init__(

@@ -44,9 +44,9 @@ class TorchOptim(Schedule):
         resumed: bool = False,
     ) -> Solution:
         """Minimise the problem's objective, starting from `cores`."""
-        from polyadic.solvers.torch_optim import TorchCourse
+        from polyadic.solvers.torch_optim import TorchLoop
 
         check(self, problem)
         settings = (self, self.optimiser, self.device)
-        course = TorchCourse(*settings, problem, cores, free, self.weigh_columns)
-        return course.run(rng, report, resumed)
+        loop = TorchLoop(*settings, problem, cores, free, self.weigh_columns)
+        return loop.run(rng, report, resumed)

@@ -251,6 +251,6 @@ def build_problem(
         order,
         plan.separate_outputs,
         extras_l2=plan.extras_l2,
-        worth=rows_before + rows.effective_rows(),
+        effective_rows=rows_before + rows.effective_rows(),
     )
     return plan.strategy.regularise(problem, maps, strength)

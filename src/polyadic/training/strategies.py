@@ -118,7 +118,7 @@ class FactorPenalties(Strategy):
 
     def regularise(self, problem: Problem, maps: Sequence[FeatureMap], strength: float) -> Problem:
         """Return the problem with L2 and smoothness: as given, and in proportion to the noise."""
-        n = problem.worth
+        n = problem.effective_rows
         zero = penalties.Banded([np.zeros((m.dim, 5)) for m in maps])
         fixed, scaled = zero, zero
         if self.l2 is None:
