@@ -97,7 +97,7 @@ class TableEstimator(BaseEstimator):
             A weight of 2 counts as the row twice.
         X_val, y_val : optional
             Rows to be judged on, in the place of a held-out part of X: they choose the best epoch,
-            or for two classes how much interaction to believe in.
+            or for two classes how much interaction to expect.
         sample_weight_val : (m,), optional
             Weights of the rows to be judged on.
         """

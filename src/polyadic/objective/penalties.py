@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from polyadic.maps.base import FeatureMap
     from polyadic.networks.cp import CPCores
 
-_LARGEST = 1e12  # an emphasis beyond this is a wall already; its square must stay in float32
+_LARGEST = 1e12  # of an emphasis: a larger one changes nothing, and its square would leave float32
 
 
 class Penalty(Protocol):
@@ -120,7 +120,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Prior:
-    """What is believed of the weight tensor, see `polyadic.objective.prior`.
+    """A prior of the weight tensor, see `polyadic.objective.prior`.
 
     precision[n] : (d_n, 5) is that of the main effect of column n, and n_rows what the rows are
     worth.

@@ -1,4 +1,4 @@
-"""What is believed of the weight tensor before a row is seen, and how the rows settle its scale.
+"""The prior of the weight tensor, and how the rows determine its scale.
 
 f is a sum of terms f_S over sets S of columns. The prior says that f_S varies with a variance of
 interaction^(|S| - 1) times the product of the spreads of its columns: what two columns do together
@@ -8,7 +8,7 @@ nothing about how W is written as a sum of R terms: penalties on the factors do.
 
 The spread of a column, the variance of its effect, is learnt from an additive model by empirical
 Bayes: it is what the effect's size says, given how many numbers the rows could determine of it.
-How much interaction to believe in is tried on held-out rows, see `polyadic.training.members`.
+How much interaction to expect is tried on held-out rows, see `polyadic.training.strategies`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ _LAST_RATE = 1e-3  # of the peak
 _TINY = 1e-12
 _WEIGHT_PACE = 0.2
 _WEIGHT_LIMIT = 5.0  # of the logarithm of a column's weight
-_HOPELESS, _PATIENCE = 1.15, 0.25
+# Without n_iter_no_change: stop when the loss has been this many times its best, for this share of
+# the epochs. The end of the cycle still lowers the loss, but not by so much.
+_FAR_ABOVE_BEST, _WAITING_SHARE = 1.15, 0.25
 _FAR_WORSE = 3.0  # a loss of so many times that of a constant is no result
 
 
@@ -110,7 +112,7 @@ class TrainingLoop(ABC):
     def run(
         self, rng: np.random.Generator, report: Report | None = None, resumed: bool = False
     ) -> Solution:
-        """Train to the end, or until it is in vain."""
+        """Train to the end, or until the held-out loss says to stop."""
         if resumed and self.problem.held_out is not None:
             self.best = self.averaged(None)
             self.best_loss = self.held_out_loss(self.best)
@@ -201,13 +203,12 @@ class TrainingLoop(ABC):
         return self.n_iter > 0 and self.best_loss > worst
 
     def should_stop(self) -> bool:
-        """Tell whether another epoch would be in vain."""
+        """Tell whether to stop before the last epoch."""
         patience = self.plan.n_iter_no_change
         waited = self.n_iter - 1 - self.best_epoch
         if patience is None:
-            # The end of the cycle mends a little, but not this much.
-            far = self.latest > _HOPELESS * self.best_loss > 0
-            return self.diverged or (far and waited >= _PATIENCE * self.plan.max_iter)
+            far = self.latest > _FAR_ABOVE_BEST * self.best_loss > 0
+            return self.diverged or (far and waited >= _WAITING_SHARE * self.plan.max_iter)
         return self.diverged or waited >= patience
 
     def advice(self) -> str:

@@ -15,7 +15,7 @@ from polyadic.solvers.adam import Adam
 from polyadic.solvers.als import ALS
 from polyadic.solvers.contract import Report, Solution, Solver, check
 
-_LOPSIDED = 4.0  # a factor so many times larger or smaller than one
+_UNBALANCED = 4.0  # a factor so many times larger or smaller than one
 _TINY = np.finfo(float).tiny
 
 
@@ -104,7 +104,7 @@ class AdamThenAls(Sequence):
 
 
 def balanced(cores: CPCores, local: LocalFeatures) -> CPCores:
-    """Return the same model, with the factors of lopsided terms brought to size one over the rows.
+    """Return the same model, with the factors of unbalanced terms brought to size one over rows.
 
     Normal equations do not care how a term's size is shared among factors and weights; Adam's
     steps, which are as long for every entry, do.
@@ -117,7 +117,7 @@ def balanced(cores: CPCores, local: LocalFeatures) -> CPCores:
             values, share = factor[0] + factor[1:], share[1:]
         size = np.sqrt(share @ values**2 / max(share.sum(), _TINY))
         sizes.append(np.where(size > 0, size, 1.0))
-    lopsided = np.max(np.abs(np.log(sizes)), axis=0) > np.log(_LOPSIDED)
-    sizes = [np.where(lopsided, size, 1.0) for size in sizes]
+    unbalanced = np.max(np.abs(np.log(sizes)), axis=0) > np.log(_UNBALANCED)
+    sizes = [np.where(unbalanced, size, 1.0) for size in sizes]
     factors = [factor / size for factor, size in zip(cores.factors, sizes)]
     return replace(cores, factors=factors, weights=cores.weights * np.prod(sizes, axis=0)[:, None])

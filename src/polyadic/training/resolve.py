@@ -230,8 +230,8 @@ def _solver_name(params: CPSettings, task: Task, prior_allowed: bool, notes: _No
     if params.solver != "auto":
         return notes.add("solver", params.solver, "as given")
     code, maps = task.loss.code, task.maps
-    believed = code == LOGISTIC and prior_allowed
-    rank = (TensorPrior if believed else FactorPenalties).ranks[0]
+    tensor_prior = code == LOGISTIC and prior_allowed
+    rank = (TensorPrior if tensor_prior else FactorPenalties).ranks[0]
     if params.engine != "fused" or params.init != "near_one" or params.max_iter == 0:
         return notes.add("solver", "adam", "another engine, another start, or no training at all")
     if working_room(maps, rank, 0) > _MOST_ROOM:
@@ -242,7 +242,7 @@ def _solver_name(params: CPSettings, task: Task, prior_allowed: bool, notes: _No
         if code == SQUARED and params.max_iter == "auto":
             return notes.add("solver", "adam+als", "small polynomials: sweeps can end exactly")
         return notes.add("solver", "adam", "a map has all its elements in every row")
-    if believed and params.max_iter == "auto":
+    if tensor_prior and params.max_iter == "auto":
         return notes.add("solver", "als", "two classes: a convex loss, and a prior on the tensor")
     if code in (SQUARED, LOGISTIC):
         return notes.add("solver", "als+adam", "one sweep is a good start for this loss")

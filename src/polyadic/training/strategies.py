@@ -137,7 +137,7 @@ class FactorPenalties(Strategy):
 class TensorPrior(Strategy):
     """A prior on the weight tensor itself (`polyadic.objective.prior`).
 
-    Its strength is how much interaction to believe in. Rows are held out to choose it, and for
+    Its strength is how much interaction to expect. Rows are held out to choose it, and for
     nothing else: members learn from all rows, and one of them is nearly the optimum already.
     """
 
