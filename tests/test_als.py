@@ -72,8 +72,8 @@ def make_problem(loss, n_outputs, extra="", seed=0, n=60):
         y = rng.integers(0, n_outputs, (n, 1)).astype(float)
     rows = Rows(encode(family, columns), y, rng.random(n) + 0.5)
     fixed = penalties.ridge(family, 0.01) + penalties.smoothness(family, 0.02)
-    order = penalties.Order(0.01, penalties.emphasis(family, 1.5)) if extra == "order" else None
-    norm = tensor_norm(family) if extra == "norm" else None
+    order = penalties.Order(0.01, penalties.emphasis(family, 1.5)) if "order" in extra else None
+    norm = tensor_norm(family) if "norm" in extra else None
     degrees = [m.degrees for m in family]
     zero = penalties.ridge(family, 0.0)
     intercept = np.zeros(n_outputs)
@@ -81,14 +81,14 @@ def make_problem(loss, n_outputs, extra="", seed=0, n=60):
     return family, columns, problem
 
 
-def norm_of(problem):
-    """Return the norm that the sweeps meet: a prior's is multiplied with the first noise."""
+def norms_of(problem):
+    """Return the norms that the sweeps meet: a prior's is multiplied with the first noise."""
+    noise, norms = 0.3 if problem.loss.location_scale else 0.5, []
+    if problem.norm is not None:
+        norms.append(replace(problem.norm, strength=noise * problem.norm.strength))
     if problem.order is not None:
-        return problem.order.as_norm()
-    if problem.norm is None:
-        return penalties.Norm(0.0, [np.zeros((d, 5)) for d in problem.local.dims])
-    noise = 0.3 if problem.loss.location_scale else 0.5
-    return replace(problem.norm, strength=noise * problem.norm.strength)
+        norms.append(problem.order.as_norm())
+    return norms
 
 
 def objective(problem, cores):
@@ -97,7 +97,7 @@ def objective(problem, cores):
     for phi, v in zip(dense_features(problem), cores.additive or []):
         raw = raw + phi @ v
     value = problem.loss.value(problem.y, raw, problem.weight) + problem.fixed.value(cores)
-    return value + norm_of(problem).value(cores)
+    return value + sum(norm.value(cores) for norm in norms_of(problem))
 
 
 def dense_features(problem):
@@ -138,7 +138,7 @@ def banded(band):
 
 
 @n_outputs_of_interest
-@pytest.mark.parametrize("extra", ["", "order", "norm"])
+@pytest.mark.parametrize("extra", ["", "order", "norm", "order and norm"])
 @pytest.mark.parametrize("n", range(len(FAMILY)), ids=[type(m).__name__ for m in FAMILY])
 def test_a_core_moves_to_the_solution_of_its_least_squares_problem(n, n_outputs, extra):
     _, _, problem = make_problem(losses.SquaredError(), n_outputs, extra)
@@ -149,7 +149,7 @@ def test_a_core_moves_to_the_solution_of_its_least_squares_problem(n, n_outputs,
     room = np.zeros((len(product), run.width))
     room[:, :3] = product
     others = [m for m in range(len(FAMILY)) if m != n]
-    grams = run.gram_product(others, np.ones((run.width, run.width)))
+    grams = [norm.gram_product(others, np.ones((run.width, run.width))) for norm in run.norms]
     run.update_core(n, room.ravel(), grams)
     phi = dense_features(problem)[n]
     weight = np.sqrt(problem.weight / problem.weight.sum())[:, None]
@@ -160,11 +160,11 @@ def test_a_core_moves_to_the_solution_of_its_least_squares_problem(n, n_outputs,
         ]
     )
     hessian = design.T @ design + np.kron(banded(problem.fixed.bands[n]), np.eye(3))
-    norm = norm_of(problem)
-    z = cores.weights @ cores.weights.T
-    for m in others:
-        z = z * (cores.factors[m].T @ banded(norm.metric[m]) @ cores.factors[m])
-    hessian += norm.strength * np.kron(banded(norm.metric[n]), z)
+    for norm in norms_of(problem):
+        z = cores.weights @ cores.weights.T
+        for m in others:
+            z = z * (cores.factors[m].T @ banded(norm.metric[m]) @ cores.factors[m])
+        hessian += norm.strength * np.kron(banded(norm.metric[n]), z)
     target = (weight * problem.y).T.ravel()
     expected = np.linalg.lstsq(hessian, design.T @ target, rcond=None)[0].reshape(-1, 3)
     found = run.averaged(None).factors[n]
@@ -195,7 +195,7 @@ def test_output_weights_move_to_their_least_squares_solution_where_they_are_free
         np.testing.assert_allclose(found[own, k], expected, rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize("extra", ["", "order", "norm"])
+@pytest.mark.parametrize("extra", ["", "order", "norm", "order and norm"])
 @pytest.mark.parametrize("additive", [False, True], ids=["", "additive part"])
 @pytest.mark.parametrize("loss", parts.LOSSES, ids=repr)
 @n_outputs_of_interest

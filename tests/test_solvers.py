@@ -13,7 +13,6 @@ from polyadic.networks.cores import NetworkCores
 from polyadic.objective import penalties
 from polyadic.objective.penalties import PENALTIES
 from polyadic.objective.problem import Problem, Rows
-from polyadic.solvers.als import ALS, AlsLoop
 
 needs.package("torch")
 every_solver = pytest.mark.parametrize("name", parts.SOLVERS)
@@ -123,30 +122,3 @@ def test_a_loss_in_all_forms_is_trained(name):
     problem, _ = make_problem(parts.Expectile(0.7))
     before = problem.loss.value(problem.y, np.zeros_like(problem.y), problem.weight)
     assert solve(name, problem).loss < before
-
-
-def test_least_squares_minimise_a_norm_and_an_order_penalty_together():
-    problem, family = make_problem()
-    order = penalties.Order(0.02, penalties.emphasis(family, 1.5))
-    norm = penalties.Norm(0.05, penalties.ridge(family, 1.0).bands)
-    cores = parts.random_cores(problem.local.dims, 3, 1, zeros=0.0)
-    both = replace(problem, order=order, norm=norm)
-    run = AlsLoop(ALS(damping=0.0), both, cores, np.zeros((3, 1)))
-
-    def objective(cores):
-        raw = cores.contract(problem.local)
-        loss = problem.loss.value(problem.y, raw, problem.weight)
-        return loss + order.value(cores) + run.noise * norm.value(cores)
-
-    values = []
-    for _ in range(40):
-        run.train(np.ones(1), np.random.default_rng(0))
-        values.append(objective(run.averaged(None)))
-    assert np.all(np.diff(values) < 1e-6 * values[0])
-    # At the end every column is at its minimum, the others fixed.
-    found = run.averaged(None)
-    for n, factor in enumerate(found.factors):
-        for step in (1e-2, -1e-2):
-            moved = [a + step * (k == n) for k, a in enumerate(found.factors)]
-            assert objective(replace(found, factors=moved)) > values[-1] - 1e-5
-        assert np.all(np.isfinite(factor))
