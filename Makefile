@@ -2,16 +2,19 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+# DEPENDENCIES=oldest, where there is no .venv yet: the lowest versions that pyproject.toml allows.
+OLDEST := $(if $(filter oldest,$(DEPENDENCIES)),$(VENV)/oldest.txt)
+INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt $(OLDEST:%=--constraint %)
 # Where rounding could matter: kernels, engines, estimators, explanations.
 ROUNDING := $(addprefix tests/test_,$(addsuffix .py,engine als losses penalties maps split \
 	target_knots estimators defaults odd_tables priors coefficients effects anova shapley))
 BENCHMARKS := startup kernel scaling california als split ablation predict explain page formats riemannian mnist tabular/run
 
-.PHONY: demo test test-target lint bench reproduce clean
+.PHONY: demo test test-target browser lint bench reproduce clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	$(if $(OLDEST),$(BIN)/python .ci/oldest.py > $(OLDEST))
 	$(INSTALL) --editable '.[cli,plot]'
 	@touch $@
 
@@ -41,6 +44,13 @@ test-target: $(VENV)/.dev
 	tests="-k not(same_bits) $(filter-out %_split.py,$(ROUNDING))"; \
 	else export NUMBA_CPU_NAME=$$target NUMBA_CPU_FEATURES=; fi && \
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $$tests
+
+# The browser of the tests, for systems that have no package of chromium. A script and no link: on
+# macOS chromium looks for its parts beside the file that is started.
+browser: $(VENV)/.dev
+	$(BIN)/playwright install --with-deps chromium
+	printf '#!/bin/sh\nexec "%s" "$$@"\n' "$$($(BIN)/python .ci/browser.py)" > $(BIN)/chromium
+	chmod +x $(BIN)/chromium
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

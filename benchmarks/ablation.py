@@ -2,6 +2,8 @@
 
 The training rows of each set are split again, 80 to 20; test rows are never read. The error is the
 mean squared error, or the log-loss of two classes.
+
+Looks inside: it imports modules of polyadic that are not public.
 """
 
 from __future__ import annotations

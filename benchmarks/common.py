@@ -28,8 +28,8 @@ def paper_recipe(seed: int, epochs: int = 100) -> Any:
     """Return the model of the paper, section VII, on the fused engine."""
     # Imported here: `startup.py` measures what an import costs.
     from polyadic import CPRegressor
+    from polyadic.inits import Gaussian
     from polyadic.maps import Polynomial
-    from polyadic.solvers.inits import Gaussian
 
     return CPRegressor(
         maps=Polynomial(75, normalize=True),

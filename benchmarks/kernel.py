@@ -3,6 +3,8 @@
 Both run the same steps on the same rows: gather or einsum, product over the columns, squared loss
 plus L2, gradients, Adam. The fused engine uses one thread, and keeps a running average of the
 parameters on top, of which PyTorch is spared.
+
+Looks inside: it imports modules of polyadic that are not public.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from polyadic.datasets import fetch_california_housing
 from polyadic.kernels import adam as kernel
 from polyadic.kernels.cp import GUARD
 from polyadic.kernels.simd import LANES
+from polyadic.losses import SquaredError
 from polyadic.maps import Hat, Polynomial
 from polyadic.maps.base import FeatureMap
 from polyadic.objective import penalties
-from polyadic.objective.losses import SquaredError
 from polyadic.objective.problem import Problem, Rows
 from polyadic.solvers.adam import AdamState
 from polyadic.solvers.inits import Gaussian, Init, NearOne

@@ -1,6 +1,8 @@
 """The two roofs of one core, measured: multiply-adds that never leave registers, and traffic.
 
 Traffic is how fast numbers come from where they lie, the cache that holds them all, and go back.
+
+Looks inside: it imports modules of polyadic that are not public.
 """
 
 from __future__ import annotations

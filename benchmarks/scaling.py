@@ -6,6 +6,8 @@ Every point runs in a process of its own, which prints
 - fit s: a whole `CPRegressor.fit` of one member with `EPOCHS` epochs, from the table on;
 - MB: how much that fit raised the peak of the process's memory.
 Points take turns over the rounds, and medians over the rounds are printed. One thread throughout.
+
+Looks inside: it imports modules of polyadic that are not public.
 """
 
 from __future__ import annotations
