@@ -64,7 +64,7 @@ def test_report_is_the_function_also_after_its_modules_are_imported(fitted, tmp_
 def test_a_network_of_format_cp_has_the_page_of_its_cores(fitted, tmp_path):
     needs.package("torch")
     other, X, y = fitted
-    model = polyadic.TNRegressor("cp", rank=3, max_epochs=3, random_state=0).fit(X, y)
+    model = polyadic.TNRegressor("cp", rank=3, max_iter=3, random_state=0).fit(X, y)
     found = data_of(write(model, X, y, tmp_path))
     same = copy.copy(other)
     same.maps_, same.tensor_, same.marginals_ = model.maps_, model.tensor_, model.marginals_
