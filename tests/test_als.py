@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import parts
 import pytest
+from problems import FAMILY, banded, local_problem, local_table
 
 from polyadic import CPClassifier, CPRegressor, inits, losses, maps
 from polyadic.data.features import encode
@@ -15,70 +16,6 @@ from polyadic.solvers.als import ALS, AlsLoop
 from polyadic.solvers.sequences import balanced
 
 n_outputs_of_interest = pytest.mark.parametrize("n_outputs", [1, 3])
-
-
-class Waves(maps.Hat):
-    """Hats whose values do not add up to one."""
-
-    def encode(self, x):
-        index, value = super().encode(x)
-        return index, value * np.float32([0.5, 2.0])
-
-
-FAMILY = [
-    maps.Hat(n_knots=5),
-    maps.OneHot(),
-    maps.BSpline(n_knots=4),
-    Waves(n_knots=4),
-    maps.Hat(n_knots=2),
-    maps.Polynomial(d=3),
-    maps.Polynomial(d=4, normalize=True),
-    maps.Polynomial(d=1),
-    maps.Chebyshev(d=5),
-]
-
-
-def local_table(n=60, seed=0):
-    """Return fitted local maps and columns with missing values and unseen categories."""
-    rng = np.random.default_rng(seed)
-    columns = []
-    for family in FAMILY:
-        x = rng.integers(-1, 4, n) if family.kind == "categorical" else rng.normal(size=n)
-        if family.kind == "numeric":
-            x[rng.random(n) < 0.1] = np.nan
-        columns.append(x)
-    return [m.clone().fit(x) for m, x in zip(FAMILY, columns)], columns
-
-
-def tensor_norm(family):
-    """Return a norm whose matrices couple neighbours, the constant among them."""
-    metric = []
-    for m in family:
-        band = penalties.smoothness([m], 0.7).bands[0] + penalties.ridge([m], 0.3).bands[0]
-        band[0, 2] += 1.0
-        if m.dim > 1:
-            band[0, 3] = band[1, 1] = 0.1
-        metric.append(band)
-    return penalties.Norm(0.02, metric)
-
-
-def make_problem(loss, n_outputs, extra="", seed=0, n=60):
-    rng = np.random.default_rng(seed)
-    family, columns = local_table(n, seed)
-    y = rng.normal(size=(n, n_outputs))
-    if loss.code in (losses.Logistic.code, losses.Poisson.code):
-        y = (y > 0).astype(float)
-    if loss.code == losses.Softmax.code:
-        y = rng.integers(0, n_outputs, (n, 1)).astype(float)
-    rows = Rows(encode(family, columns), y, rng.random(n) + 0.5)
-    fixed = penalties.ridge(family, 0.01) + penalties.smoothness(family, 0.02)
-    order = penalties.Order(0.01, penalties.emphasis(family, 1.5)) if "order" in extra else None
-    norm = tensor_norm(family) if "norm" in extra else None
-    degrees = [m.degrees for m in family]
-    zero = penalties.ridge(family, 0.0)
-    intercept = np.zeros(n_outputs)
-    problem = Problem(rows, None, loss, intercept, degrees, fixed, zero, order, norm=norm)
-    return family, columns, problem
 
 
 def norms_of(problem):
@@ -127,21 +64,11 @@ def course(problem, cores, free=None, **changes):
     return run
 
 
-def banded(band):
-    """Write a band (d, 5) out as a matrix."""
-    out = np.zeros((len(band), len(band)))
-    for k in range(len(band)):
-        for b in range(5):
-            if 0 <= k + b - 2 < len(band):
-                out[k, k + b - 2] = band[k, b]
-    return out
-
-
 @n_outputs_of_interest
 @pytest.mark.parametrize("extra", ["", "order", "norm", "order and norm"])
 @pytest.mark.parametrize("n", range(len(FAMILY)), ids=[type(m).__name__ for m in FAMILY])
 def test_a_core_moves_to_the_solution_of_its_least_squares_problem(n, n_outputs, extra):
-    _, _, problem = make_problem(losses.SquaredError(), n_outputs, extra)
+    _, _, problem = local_problem(losses.SquaredError(), n_outputs, extra)
     cores = parts.random_cores(problem.local.dims, 3, n_outputs, zeros=0.1)
     cores = replace(cores, intercept=np.zeros(n_outputs))
     run = course(problem, cores)
@@ -177,7 +104,7 @@ def test_a_core_moves_to_the_solution_of_its_least_squares_problem(n, n_outputs,
 
 @n_outputs_of_interest
 def test_output_weights_move_to_their_least_squares_solution_where_they_are_free(n_outputs):
-    _, _, problem = make_problem(losses.SquaredError(), n_outputs)
+    _, _, problem = local_problem(losses.SquaredError(), n_outputs)
     cores = parts.random_cores(problem.local.dims, 4, n_outputs, zeros=0.0)
     cores = replace(cores, intercept=np.zeros(n_outputs))
     free = np.ones((4, n_outputs))
@@ -202,7 +129,7 @@ def test_output_weights_move_to_their_least_squares_solution_where_they_are_free
 def test_the_objective_never_rises(loss, n_outputs, additive, extra):
     if loss.code == losses.Softmax.code and n_outputs == 1:
         loss, n_outputs = losses.Softmax(2), 2
-    _, _, problem = make_problem(loss, n_outputs, extra)
+    _, _, problem = local_problem(loss, n_outputs, extra)
     cores = parts.random_cores(problem.local.dims, 4, n_outputs, additive=additive)
     cores = replace(cores, intercept=problem.intercept)
     run = course(problem, cores, damping=1e-3)
@@ -215,7 +142,7 @@ def test_the_objective_never_rises(loss, n_outputs, additive, extra):
 
 
 def test_every_step_is_one_down():
-    _, _, problem = make_problem(losses.Poisson(), 3)
+    _, _, problem = local_problem(losses.Poisson(), 3)
     cores = parts.random_cores(problem.local.dims, 4, 3)
     run = course(problem, replace(cores, intercept=problem.intercept))
     values = [objective(problem, run.averaged(None))]

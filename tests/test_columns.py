@@ -13,6 +13,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from frames import ARRAYS, FRAMES, arrays, frames, rows, tables
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,25 +26,6 @@ DATA = {
     "open": [True, False, True, True],
 }
 CODED = [[1.5, np.nan, -2.0, 4.0], [3, 1, 2, 3], [1, 0, -1, 1], [1, 0, 1, 1]]
-
-
-def rows(data):
-    return [list(row) for row in zip(*data.values())]
-
-
-FRAMES = {
-    "pandas": pd.DataFrame,
-    "pandas-pyarrow": lambda data: pa.table(data).to_pandas(types_mapper=pd.ArrowDtype),
-    "pandas-nullable": lambda data: pd.DataFrame(data).convert_dtypes(),
-    "polars": pl.DataFrame,
-    "pyarrow": pa.table,
-}
-ARRAYS = {"numpy": lambda data: np.array(rows(data), dtype=object), "list": rows}
-TABLES = FRAMES | ARRAYS
-
-frames = pytest.mark.parametrize("make", FRAMES.values(), ids=FRAMES)
-arrays = pytest.mark.parametrize("make", ARRAYS.values(), ids=ARRAYS)
-tables = pytest.mark.parametrize("make", TABLES.values(), ids=TABLES)
 
 
 def check_coded(coded, expected):
@@ -394,7 +376,11 @@ def test_reading_does_not_change_the_table():
 def test_no_data_frame_library_is_needed():
     code = """
 import sys
-sys.modules |= {"pandas": None, "polars": None, "pyarrow": None}
+class Absent:
+    def find_spec(name, path=None, target=None):
+        if name in {"pandas", "polars", "pyarrow"}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent)
 from polyadic.data.columns import Columns
 print(Columns.learn([[1.0, "a"]], categorical_features=[1])[1])
 """

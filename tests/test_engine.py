@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import parts
 import pytest
+from problems import batch_gradient, make_problem
 
 from polyadic import losses, maps
-from polyadic.data.features import always_touched, encode
+from polyadic.data.features import encode
 from polyadic.kernels import adam as kernel
-from polyadic.kernels.jit import jit
 from polyadic.networks.cp import CPCores
 from polyadic.objective import penalties
 from polyadic.objective.problem import Problem, Rows
-from polyadic.solvers.adam import Adam, AdamLoop, AdamState
+from polyadic.solvers.adam import Adam, AdamLoop
 
 n_outputs_of_interest = pytest.mark.parametrize("n_outputs", [1, 3])
 
@@ -28,20 +28,6 @@ def dense_prediction(cores, family, columns):
     if cores.additive is not None:
         out = out + sum(phi @ v for phi, v in zip(phis, cores.additive))
     return out + cores.intercept
-
-
-def make_problem(loss, n_outputs, family, columns, order=None, seed=0):
-    rng = np.random.default_rng(seed)
-    n = len(columns[0])
-    y = rng.normal(size=(n, n_outputs))
-    if loss.code in (losses.Logistic.code, losses.Poisson.code):
-        y = (y > 0).astype(float)
-    if loss.code == losses.Softmax.code:
-        y = rng.integers(0, n_outputs, (n, 1)).astype(float)
-    rows = Rows(encode(family, columns), y, rng.random(n) + 0.5)
-    zero = penalties.ridge(family, 0.0)
-    degrees = [m.degrees for m in family]
-    return Problem(rows, None, loss, np.zeros(n_outputs), degrees, zero, zero, order)
 
 
 @n_outputs_of_interest
@@ -89,43 +75,6 @@ def test_contraction_does_not_depend_on_other_rows():
     cores = parts.random_cores(features.dims, 5, 2)
     few = features.take(np.arange(100, 107))
     np.testing.assert_array_equal(cores.contract(few), cores.contract(features)[100:107])
-
-
-def batch_gradient(problem, cores, rows):
-    """Run the compiled gradient of the mean loss in double precision.
-
-    In one form for all models, since a form takes seconds to compile: an additive part is zero
-    where there is none, and every column says whether it is dense.
-    """
-    features = problem.local
-    if cores.additive is None:
-        cores = replace(cores, additive=[np.zeros((d, cores.n_outputs)) for d in features.dims])
-    state = AdamState.start(cores, np.float64)
-    flat = kernel.FlatRows(
-        features.index.ravel(), features.value.ravel(), problem.y.astype(float), problem.weight
-    )
-    always = always_touched(features.layout, features.dims)
-    job = kernel.Job(
-        parameters=state.parameters,
-        moments=state.moments,
-        clock=state.clock,
-        gradients=state.gradients,
-        layout=features.layout,
-        rows=flat,
-        intercept=cores.intercept,
-        loss=problem.loss.compiled(),
-        band=np.zeros((0, 5)),
-        order=None,
-        mask=np.ones_like(state.parameters.weights),
-    )
-    room = kernel.Room.make(state.parameters, len(features.dims), problem.n_outputs, always)
-    loss, count = _batch_gradient(job, room, rows, len(always))
-    return loss / len(rows), cores.unpack(state.gradients), set(room.touched[:count].tolist())
-
-
-@jit
-def _batch_gradient(job, room, rows, n_always):
-    return kernel.batch_gradient(job, room, rows, 0, rows.shape[0], n_always)
 
 
 @pytest.mark.parametrize("loss", parts.LOSSES, ids=repr)

@@ -9,10 +9,10 @@ import needs
 import numpy as np
 import pandas as pd
 import pytest
+from mixed import labels, table
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
-from test_estimators import labels, table
 
 from polyadic import CPClassifier, CPRegressor, TNClassifier, TNRegressor, inits, maps, networks
 from polyadic.estimators import validation

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import parts
 import pytest
+from problems import banded, local_problem, local_table, tensor_norm
 from sklearn.metrics import log_loss
-from test_als import banded, local_table, make_problem, tensor_norm
 
 from polyadic import CPClassifier, losses, maps
 from polyadic.data.features import encode
@@ -113,7 +113,7 @@ def test_a_column_without_effect_has_no_spread_and_a_rough_one_has_more_than_a_s
 def test_every_loss_and_map_has_finite_spreads(loss, n_outputs):
     if loss.code == losses.Softmax.code and n_outputs == 1:
         loss, n_outputs = losses.Softmax(2), 2
-    family, _, problem = make_problem(loss, n_outputs)
+    family, _, problem = local_problem(loss, n_outputs)
     found = spreads_of(family, problem)
     assert np.all(np.isfinite(found))
     assert np.all(found > 0)

@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse
-from test_columns import FRAMES, frames, tables
+from frames import FRAMES, frames, tables
 
 from polyadic.data.columns import Columns
 

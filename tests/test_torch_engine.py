@@ -6,7 +6,7 @@ import needs
 import numpy as np
 import parts
 import pytest
-from test_engine import batch_gradient, make_problem
+from problems import batch_gradient, make_problem
 
 from polyadic import CPRegressor, losses, maps, networks
 from polyadic.data.features import encode
