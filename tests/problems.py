@@ -128,7 +128,7 @@ def banded(band):
 
 
 def local_problem(loss, n_outputs, extra="", seed=0, n=60):
-    """Return local maps, columns, and a problem with penalties; extra may name "order" and "norm"."""
+    """Return local maps, columns, and a problem; extra may name "order" and "norm"."""
     family, columns = local_table(n, seed)
     rows = random_rows(loss, n_outputs, family, columns, np.random.default_rng(seed))
     fixed = penalties.ridge(family, 0.01) + penalties.smoothness(family, 0.02)
