@@ -328,7 +328,7 @@ def test_a_result_turns_into_a_frame():
         ("a", {"grid": [["1.5"]]}, "text is never taken for one"),
         ("a", {"grid": [[np.inf]]}, "cannot be infinite"),
         ("a", {"grid": []}, "without points"),
-        (["a", "b"], {"grid": [[1.0]]}, "one array a column: 2, got 1"),
+        (["a", "b"], {"grid": [[1.0]]}, "one array per column: 2, got 1"),
         ("a", {"grid": [[]]}, "without points"),
         (["a", "b"], {"grid": [range(9000), range(9000)]}, "81,000,000 points"),
         ("a", {"pure": True, "scale": "response"}, "a difference"),

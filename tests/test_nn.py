@@ -175,7 +175,7 @@ def test_inputs_of_another_shape_are_refused(name):
         ({"rank": 2.7}, "rank must be a whole number"),
         ({"n_outputs": 0}, "n_outputs must be a whole number"),
         ({"order": 0}, "order must be a whole number"),
-        ({"dims": []}, "dims must have one number a column"),
+        ({"dims": []}, "dims must have one number per column"),
         ({"dims": [3, 0]}, "dims must be a whole number"),
     ],
 )

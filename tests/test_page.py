@@ -80,7 +80,7 @@ def test_kept_knots_give_back_the_cores_to_rounding():
     model = tiny_regressor(rank=4, n_members=4, max_iter=2).fit(X, X[:, 0] * X[:, 1])
     for own, core in zip(model.maps_, model.cores_):
         parts = payload.column_parts(own, core, None)
-        assert len(parts) == 4  # one a member
+        assert len(parts) == 4  # one per member
         back = []
         for part in parts:
             knots, small = decode(part["map"]["knots_"]), decode(part["core"])

@@ -33,7 +33,7 @@ def names(found: Figures) -> tuple[list[str], list[str]]:
 
 
 def tables(found: Figures) -> str:
-    """Return all figures as markdown: a table for each, one line a set, one column a model."""
+    """Return all figures as markdown: a table for each, one line per set, one column per model."""
     sets, models = names(found)
     parts = []
     for name, title in TITLES.items():

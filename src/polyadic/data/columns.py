@@ -3,7 +3,7 @@
 A table is a pandas, Polars or PyArrow table (read through narwhals, so that none of them need be
 installed), a two-dimensional NumPy array, or a list of rows. `Columns.learn` reads it once, in
 `fit`, and remembers for each column its name, its kind and its categories; `Columns.code` then
-reads any later table the same way. Both return one array a column:
+reads any later table the same way. Both return one array per column:
 
     numeric       float64, (n,), NaN for a missing number
     categorical   int64,   (n,), the position among the sorted categories, -1 for a missing or

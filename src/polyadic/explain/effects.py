@@ -271,7 +271,7 @@ def _points(
         if len(term) == 1 and (len(grid) == 0 or np.ndim(grid[0]) == 0):
             grid = [grid]
         if len(grid) != len(term):
-            raise ValueError(f"grid must have one array a column: {len(term)}, got {len(grid)}.")
+            raise ValueError(f"grid must have one array per column: {len(term)}, got {len(grid)}.")
         points = [_as_array(values) for values in grid]
         codes = [code_points(c, p) for c, p in zip(columns, points)]
     size = int(np.prod([len(p) for p in points]))

@@ -5,7 +5,7 @@ quadratic model of the objective solves H step = -gradient. Variables run elemen
 padded rank) for each. Local maps meet a few neighbouring elements in a row, so H is a band, all but
 the implied constant, which meets all: see `polyadic.kernels.banded`.
 
-Shapes: n rows, m elements besides the constant, s slots a row, L outputs.
+Shapes: n rows, m elements besides the constant, s slots per row, L outputs.
     product   : (n * W,)      the product of the other columns' factors
     weights   : (L * W,)      the output matrix C, transposed
 

@@ -1,7 +1,7 @@
 """One epoch of Adam with the columns in parts, which threads may share.
 
 A part owns neighbouring columns, with their rows of the table, their gradients and moments: parts
-hand each other one product of factors a row, and never a gradient. How the columns are parted is
+hand each other one product of factors per row, and never a gradient. How the columns are parted is
 fixed, so that the result has the same bits whatever the number of threads. A block of rows takes
 three turns: the product of each part's columns; the loss and its slopes, each part for its share of
 the rows; the gradients of each part's columns, and after a batch's last block their update.

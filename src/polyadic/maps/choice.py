@@ -33,7 +33,7 @@ def map_kinds(maps: Any, X: Any, resolve) -> dict[Any, str] | None:
 
 
 def choose_maps(maps: Any, columns: Sequence[_Column], resolve) -> list[FeatureMap]:
-    """Return one unfitted map a column.
+    """Return one unfitted map per column.
 
     `maps` is "auto", one map for all columns of its kind, or a dict from column name or position to
     map; columns that it leaves open get hats or one-hot by their kind.

@@ -1,4 +1,4 @@
-"""Tensor networks: how the weight tensor is represented. One file a format."""
+"""Tensor networks: how the weight tensor is represented. One file per format."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Format(ABC):
     def __init__(self, dims: Sequence[int], rank: int, n_outputs: int = 1, order: int = 2):
         self.dims = [_positive("dims", d) for d in dims]
         if not self.dims:
-            raise ValueError("dims must have one number a column, got none.")
+            raise ValueError("dims must have one number per column, got none.")
         self.rank, self.order = _positive("rank", rank), _positive("order", order)
         self.n_outputs = _positive("n_outputs", n_outputs)
         size = 4 * sum(math.prod(shape) for shape in self.extra_shapes())
@@ -123,7 +123,7 @@ class Format(ABC):
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Return cores and extras that predict about zero, with products near constants.
 
-        `rngs` holds one generator a column and a last one for the extras.
+        `rngs` holds one generator per column and a last one for the extras.
         """
 
     def gaussian(
@@ -156,7 +156,7 @@ class Format(ABC):
     def noise(
         self, rngs: Sequence[np.random.Generator], sigma: float | np.ndarray
     ) -> list[np.ndarray]:
-        """Return cores of Gaussian noise, of one size or of one a column, (N,)."""
+        """Return cores of Gaussian noise, of one size or of one per column, (N,)."""
         sizes = np.broadcast_to(sigma, (self.n_columns,))
         triples = zip(rngs, self.dims, sizes)
         return [size * rng.normal(size=(d, self.width)) for rng, d, size in triples]

@@ -239,7 +239,7 @@ class CanonicalPolyadic(Format):
     def factors_near_one(
         self, rngs: Sequence[np.random.Generator], sigma: float | np.ndarray
     ) -> list[np.ndarray]:
-        """Return factors with a first row of one and noise below, of one size or one a column."""
+        """Return factors with a first row of one and noise below, of one size or one per column."""
         factors = self.noise(rngs, sigma)
         for factor in factors:
             factor[0] = 1.0

@@ -1,4 +1,4 @@
-"""Tucker: a full core tensor of k^N entries between one factor matrix a column."""
+"""Tucker: a full core tensor of k^N entries between one factor matrix per column."""
 
 from __future__ import annotations
 

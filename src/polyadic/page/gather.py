@@ -157,7 +157,7 @@ def _summary(model: FittedModel, cores: CPCores) -> str:
         merged = f", merged from {n_members} members of rank {rank // n_members}"
     additive = " and an additive part" if cores.additive is not None else ""
     return (
-        f"A {type(model).__name__}: a sum of {rank:,} products of one function a column{merged}"
+        f"A {type(model).__name__}: a sum of {rank:,} products of one function per column{merged}"
         f"{additive}. The whole model is in this page."
     )
 

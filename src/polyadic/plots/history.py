@@ -57,7 +57,7 @@ def learning_curve(model: FittedModel, ax: Axes | None = None) -> Axes:
 
 
 def _draw_members(ax: Axes, curves: list[np.ndarray], rows: str, held_out: bool) -> None:
-    """Draw one thin line a member and their mean."""
+    """Draw one thin line per member and their mean."""
     several = len(curves) > 1
     for curve in curves:
         thin = {"lw": 0.9, "alpha": 0.45} if several else {"lw": 2.2, "label": rows}

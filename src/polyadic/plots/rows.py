@@ -115,7 +115,7 @@ def _signed(value: float, digits: int) -> str:
 
 
 def beeswarm(result: Shapley, output: int = 0, top: int = 10, ax: Axes | None = None) -> Axes:
-    """Draw the Shapley values of many rows, one line a column, one point a row.
+    """Draw the Shapley values of many rows, one line per column, one point per row.
 
     The colour of a point is the rank of what the row holds among the others: blue is low, warm is
     high. Categories with numbers for names are ranked too; others have no low and no high, and are

@@ -1,6 +1,6 @@
 """Initial cores. Each init has `start(problem, rank, rngs) -> Start`.
 
-Randomness comes from one generator a column and one for the output weights, so that the noise
+Randomness comes from one generator per column and one for the output weights, so that the noise
 belongs to the column and not to its place in the table.
 """
 
@@ -39,7 +39,7 @@ class Starter(Protocol):
     """Anything that sets up cores for a problem."""
 
     def start(self, problem: Problem, rank: int, rngs: list[np.random.Generator]) -> Start:
-        """Return initial cores; `rngs` holds one generator a column and a last one for the rest."""
+        """Return initial cores; `rngs` holds one generator per column and a last one for the rest."""
         ...
 
 
