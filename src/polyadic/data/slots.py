@@ -31,8 +31,8 @@ def check_maps(local: LocalFeatures) -> None:
     for n, count in enumerate(np.diff(local.layout.slots)):
         if count > MOST_SLOTS:
             raise ValueError(
-                f"solver='als' serves maps with at most {MOST_SLOTS} neighbouring elements per row, "
-                "the constant not counted: 'hat', 'onehot', BSpline of degree 3 or less, "
+                f"solver='als' serves maps with at most {MOST_SLOTS} neighbouring elements per "
+                "row, the constant not counted: 'hat', 'onehot', BSpline of degree 3 or less, "
                 f"Polynomial of d={MOST_SLOTS + 1} or less. Column {n} has a map with {count} "
                 "elements per row: change it, or use solver='adam'."
             )

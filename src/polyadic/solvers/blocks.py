@@ -61,8 +61,8 @@ def working_room(maps: Sequence[FeatureMap], rank: int, n_rows: int) -> int:
 def sweep_cost(maps: Sequence[FeatureMap], rank: int) -> float:
     """Return about how many epochs of Adam take as long as a sweep, where a map is dense.
 
-    Moments of s slots and the constant, W^2 numbers per pair, beside s rows of W numbers: at rank 32
-    9, 15, 26 and 52 epochs were measured for 1, 2, 4 and 8 slots.
+    Moments of s slots and the constant, W^2 numbers per pair, beside s rows of W numbers: at rank
+    32 9, 15, 26 and 52 epochs were measured for 1, 2, 4 and 8 slots.
 
     >>> from polyadic.maps import Polynomial
     >>> sweep_cost([Polynomial(2)], 32), sweep_cost([Polynomial(5)], 32)

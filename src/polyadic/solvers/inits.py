@@ -39,7 +39,7 @@ class Starter(Protocol):
     """Anything that sets up cores for a problem."""
 
     def start(self, problem: Problem, rank: int, rngs: list[np.random.Generator]) -> Start:
-        """Return initial cores; `rngs` holds one generator per column and a last one for the rest."""
+        """Return initial cores; `rngs` holds a generator per column and one for the rest."""
         ...
 
 
