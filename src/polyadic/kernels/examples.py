@@ -86,20 +86,10 @@ def _job(form: Form) -> adam.Job:
     )
 
 
-def _loss(form: Form, dtype: type, signature: Any = losses.VALUE_AND_SLOPE) -> losses.LossForm:
-    """Return a loss in the form of a model: any function will do, by its signature."""
-    if not form.own_loss:
-        return losses.LossForm(losses.SQUARED, dtype(0.0))
-    function = _zeros if signature == losses.VALUE_AND_SLOPE else _zero
-    return losses.LossForm(losses.OWN, dtype(0.0), losses.compile_function(function, (), signature))
-
-
-def _zeros(y: float, raw: float) -> tuple[float, float]:
-    return 0.0, 0.0
-
-
-def _zero(y: float, raw: float) -> float:
-    return 0.0
+def _loss(form: Form, dtype: type) -> losses.LossForm:
+    """Return a loss in the form of a model; kernels are not run with it."""
+    code, own = (losses.OWN, 0) if form.own_loss else (losses.SQUARED, None)
+    return losses.LossForm(code, dtype(0.0), own)
 
 
 def _slot() -> np.ndarray:
@@ -199,7 +189,7 @@ def prior_examples(form: Form = _PLAIN) -> Iterator[Example]:
     system = banded.System.zeros(2 * _WIDTH, _WIDTH, 3 * _WIDTH, 3 * _WIDTH)
     yield banded.add_penalties, (core, _WIDTH, True, band, band, square, system)
     yield als.gram, (core, core, 3, _WIDTH, np.zeros(_WIDTH * _WIDTH))
-    loss = _loss(form, float, losses.CURVATURE)
+    loss = _loss(form, float)
     yield losses.curvatures, (loss, y, weight, np.zeros((1, 1)), np.empty((1, 1)))
     slots, values, band = _slots(), np.ones((1, 1)), np.eye(2, 4)
     x, raw = np.ones(2), np.zeros((1, 1))

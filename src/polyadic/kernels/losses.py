@@ -1,8 +1,8 @@
 """Compiled losses: value, slope and curvature of one number, and their sums over rows.
 
-The losses that come with a code are part of every kernel. Any other loss is called through
-`LossForm.own`, a function that Numba has compiled: see `compile_function`. The kernels for those
-are forms of their own, so that a model with a coded loss carries nothing of them.
+The losses that come with a code are part of every kernel. Any other loss is called by the address
+of a function that Numba has compiled: see `compile_function`. The kernels for those are forms of
+their own, so that a model with a coded loss carries nothing of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
 from numba import cfunc, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from polyadic.kernels.jit import inner, jit
 
@@ -24,9 +27,8 @@ _NEAR = 0.02  # residuals nearer to zero than this count as this, in units of th
 _FLAT = 0.01  # no curvature is taken to be less than this
 _SHARE, _LEAST = 0.1, 1e-9  # of the mean curvature, for two classes
 
-# The C types of the functions of an own loss, both of (y, raw).
-VALUE_AND_SLOPE = types.UniTuple(types.float64, 2)(types.float64, types.float64)
-CURVATURE = types.float64(types.float64, types.float64)
+_NUMBER = types.float64
+_ENTRY = types.void(_NUMBER, _NUMBER, types.CPointer(_NUMBER))  # y, raw, where results go
 
 
 class LossForm(NamedTuple):
@@ -34,22 +36,42 @@ class LossForm(NamedTuple):
 
     code: int
     shape: float  # the level of the quantile, the width of the Huber loss
-    own: Any = None  # a compiled function of (y, raw) in the place of a code
+    own: int | None = None  # the address of a function, for a loss without a code
 
 
-@functools.lru_cache(maxsize=256)
-def compile_function(function: Callable[..., Any], parameters: tuple, signature: Any) -> Any:
-    """Compile a plain Python function of (y, raw, *parameters) into one of (y, raw).
+@functools.cache  # for ever: kernels know no more than the address
+def compile_function(function: Callable[..., Any], parameters: tuple, pair: bool) -> Any:
+    """Compile a plain Python function of (y, raw, *parameters) for kernels to call.
 
-    All numbers are double precision, and what divides by zero is infinite, as in NumPy. Kernels
-    that take such functions are compiled once for all functions of one signature.
+    It returns a pair of numbers, or one. All are in double precision, and what is divided by zero
+    is infinite, as in NumPy. The result has an `address`.
     """
     body = njit(error_model="numpy")(function)
 
-    def entry(y, raw):
-        return body(y, raw, *parameters)
+    def write_pair(y, raw, out):
+        out[0], out[1] = body(y, raw, *parameters)
 
-    return cfunc(signature)(entry)
+    def write_one(y, raw, out):
+        out[0] = body(y, raw, *parameters)
+
+    return cfunc(_ENTRY)(write_pair if pair else write_one)
+
+
+@intrinsic
+def _call(typing, address, y, raw):
+    """Call the function at an address; return the two numbers that it has room for."""
+
+    def code(context, builder, signature, args):
+        number = ir.DoubleType()
+        kind = ir.FunctionType(ir.VoidType(), [number, number, number.as_pointer()])
+        out = cgutils.alloca_once_value(builder, ir.Constant(ir.ArrayType(number, 2), None))
+        first = cgutils.gep_inbounds(builder, out, 0, 0)
+        builder.call(builder.inttoptr(args[0], kind.as_pointer()), [args[1], args[2], first])
+        second = cgutils.gep_inbounds(builder, out, 0, 1)
+        found = [builder.load(first), builder.load(second)]
+        return context.make_tuple(builder, signature.return_type, found)
+
+    return types.UniTuple(_NUMBER, 2)(types.int64, _NUMBER, _NUMBER), code
 
 
 # ---- value and slope -----------------------------------------------------------------------------
@@ -87,7 +109,7 @@ def _one_output(code, shape, own, y, raw):
     """Return the loss of one number and its slope; all but softmax."""
     if own is None:
         return _by_code(code, shape, y, raw)
-    return own(y, raw)
+    return _call(own, y, raw)
 
 
 @inner
@@ -152,7 +174,7 @@ def _logistic_curvatures(weight, raw, out):
 def _one_curvature(code, shape, own, y, raw):
     """Return the curvature of one number; all codes but those of classes."""
     if own is not None:
-        return max(own(y, raw), _FLAT)
+        return max(_call(own, y, raw)[0], _FLAT)
     size = abs(raw - y)
     h = 2.0
     if code == POISSON:

@@ -173,7 +173,8 @@ def warmup(n_jobs: int | None = None, verbose: bool = True) -> None:
     For images of containers, and for anyone who would rather wait now than later: kernels are
     compiled once per kind of CPU and installed version, and kept in Numba's cache beside the
     package, or in the folder that NUMBA_CACHE_DIR names. An image that is built on one CPU and runs
-    on another needs a common one: set NUMBA_CPU_NAME=generic for both.
+    on another needs a common one: set NUMBA_CPU_NAME=generic for both. Kernels for losses of your
+    own (docs/losses.md) are left to the first fit with one.
 
     Parameters
     ----------

@@ -102,21 +102,21 @@ class Loss:
     def compiled(self, dtype: type = float) -> kernel.LossForm:
         """Return value and slope, for kernels that work in this precision."""
         self.require("compiled", "A compiled solver")
-        own = self._compile("value_and_slope", kernel.VALUE_AND_SLOPE)
+        own = self._compile("value_and_slope")
         return kernel.LossForm(self.code, dtype(self.shape), own)
 
     def compiled_curvature(self) -> kernel.LossForm:
         """Return the curvature, for `kernels.losses.curvatures`."""
         self.require("curvature", "solver='als'")
-        own = self._compile("curvature", kernel.CURVATURE)
+        own = self._compile("curvature")
         return kernel.LossForm(self.code, float(self.shape), own)
 
     def torch_losses(self, y: Any, raw: Any) -> Any:
         """Return the loss of each row as a tensor (n,), its outputs added up."""
         self.require("torch", "PyTorch")
 
-    def _compile(self, name: str, signature: Any) -> Any:
-        """Return one of the functions compiled, with this loss's parameters; None for a code."""
+    def _compile(self, name: str) -> int | None:
+        """Return where a compiled function of this loss is; None for a loss with a code."""
         function = getattr(self, name)
         if self.code in kernel.CODES:
             return None
@@ -124,7 +124,8 @@ class Loss:
             raise TypeError(f"{type(self).__name__}.{name} must be a @staticmethod.")
         parameters = tuple(getattr(self, field.name) for field in fields(self))
         try:
-            return kernel.compile_function(function, parameters, signature)
+            pair = name == "value_and_slope"
+            return kernel.compile_function(function, parameters, pair).address
         except NumbaError as error:
             names = ", ".join(["y", "raw", *(field.name for field in fields(self))])
             raise ValueError(
