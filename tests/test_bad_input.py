@@ -106,7 +106,7 @@ def test_negative_counts():
         ("max_iter", -1, "max_iter must be a whole number of at least 0, or 'auto'"),
         ("batch_size", 0, "batch_size must be a whole number"),
         ("learning_rate", "fast", "learning_rate must be a number"),
-        ("average", 1.0, "average must be a number from 0"),
+        ("ema_decay", 1.0, "ema_decay must be a number from 0"),
         ("validation_fraction", 0.9, "validation_fraction must be a number from"),
         ("learning_rate", 0, "learning_rate must be a number of at least"),
         ("early_stopping", "yes", "early_stopping must be True or False, got 'yes'"),

@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from polyadic import CPClassifier, CPRegressor, inits, losses, maps
 from polyadic.data.features import encode
 from polyadic.estimators import base
+from polyadic.objective.losses import names
 from polyadic.training.merge import merge
 
 # ---- laws ---------------------------------------------------------------------------------------
@@ -148,11 +149,11 @@ def test_pickling_keeps_the_model():
 # ---- losses, outputs, classes -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", [*sorted(losses.LOSSES), losses.Quantile(0.8)], ids=str)
+@pytest.mark.parametrize("loss", [*names("numbers"), losses.Quantile(0.8)], ids=str)
 def test_every_regression_loss_learns(loss):
     X, y = table()
     target = np.round(np.exp(y)) if loss == "poisson" else y
-    model = CPRegressor(**{**SMALL, "max_iter": 80}, loss=loss).fit(X, target)
+    model = CPRegressor(**{**SMALL, "max_iter": 80}, loss=loss, quantile=0.6).fit(X, target)
     assert np.corrcoef(model.predict(X), target)[0, 1] > 0.55
     if loss == "poisson":
         assert model.predict(X).min() > 0

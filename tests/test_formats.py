@@ -9,6 +9,7 @@ import parts
 import pytest
 
 from polyadic import networks
+from polyadic.networks.cores import make_cores
 from polyadic.networks.fm import anova_kernel
 from polyadic.networks.ht import HierarchicalTucker
 
@@ -370,7 +371,7 @@ def with_columns(network, order, extras=None):
     """Return the network with its cores in another order."""
     cores = [network.factors[k] for k in order]
     new = network.extras if extras is None else extras
-    return network.__class__(**{**vars(network), "factors": cores, "extras": new})
+    return network.with_arrays(cores, new)
 
 
 @outputs_of_interest
@@ -426,7 +427,8 @@ def test_a_ring_with_several_outputs_begins_at_the_outputs():
 def test_cp_as_a_train_is_the_same_function(n_columns, n_outputs):
     cp = parts.random_network("cp", {"rank": 3}, DIMS[:n_columns], n_outputs)
     cores, extras = networks.cp_to_tt(cp.factors, cp.extras[0])
-    train = cp.__class__(**{**vars(cp), "name": "tt", "factors": cores, "extras": extras})
+    form = networks.resolve("tt")(cp.dims.tolist(), 3, n_outputs)
+    train = make_cores(form, cores, extras, cp.intercept)
     phis = random_phis(cp.dims)
     np.testing.assert_allclose(predict(train, phis), predict(cp, phis), rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(dense_tt(train), dense_cp(cp), rtol=1e-12, atol=1e-13)
