@@ -1,0 +1,81 @@
+"""Parts of Numba that it does not promise to keep, and that the kernels stand on.
+
+When one of these tests fails, a new Numba has moved something. Then either
+- follow it in the file that is named, and raise the lower end of Numba's range in pyproject.toml;
+  or
+- lower the upper end of that range until someone does; users of the new Numba set POLYADIC_SIMD=0,
+  which needs none of what only `kernels/vectors.py` and `kernels/sharing.py` use.
+"""
+
+import ast
+import importlib
+from pathlib import Path
+
+import numba
+import pytest
+from numba import njit
+from numba.core.options import TargetOptions
+from numba.core.registry import CPUDispatcher
+
+import polyadic
+from polyadic.kernels import jit
+
+SOURCE = Path(polyadic.__file__).parent
+# What Numba documents for those who extend it.
+PROMISED = {"numba", "numba.extending", "numba.types"}
+
+
+def private_imports():
+    """Return file, module and name of every import from an undocumented part of Numba."""
+    out = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            if module.split(".")[0] == "numba" and module not in PROMISED:
+                where = path.relative_to(SOURCE).as_posix()
+                out += [(where, module, alias.name) for alias in node.names]
+    return out
+
+
+def test_undocumented_parts_are_used_in_few_places():
+    assert {where for where, _, _ in private_imports()} <= {
+        "kernels/jit.py",
+        "kernels/losses.py",
+        "kernels/pointers.py",
+        "kernels/sharing.py",
+        "kernels/vectors.py",
+        "objective/losses/base.py",
+        "training/compiling.py",
+    }
+
+
+@pytest.mark.parametrize(("where", "module", "name"), private_imports())
+def test_what_is_imported_is_there(where, module, name):
+    try:
+        found = importlib.import_module(module)
+        if not hasattr(found, name):
+            importlib.import_module(f"{module}.{name}")
+    except ImportError as error:
+        pytest.fail(f"Numba {numba.__version__} moved {module}.{name}, which {where} uses: {error}")
+
+
+@pytest.mark.parametrize("option", ["_nrt", "no_cpython_wrapper", "no_cfunc_wrapper", "nogil"])
+def test_options_of_the_compiler_are_known(option):
+    told = f"Numba {numba.__version__} no longer has the option {option}, see kernels/jit.py"
+    known = CPUDispatcher.targetdescr.options
+    assert issubclass(known, TargetOptions), told
+    assert hasattr(known, option), told
+
+
+def test_a_kernel_for_kernels_is_refused_by_python_and_called_by_others():
+    @jit.inner
+    def twice(x):
+        return 2 * x
+
+    @njit
+    def four_times(x):
+        return twice(twice(x))
+
+    assert four_times(3) == 12
+    with pytest.raises(TypeError, match="twice is called by other kernels only"):
+        twice(3)
