@@ -1,10 +1,8 @@
-"""The live page as a file: what is in it, what is refused, and the command that writes it."""
+"""The live page as a file: what is in it, and what is refused."""
 
 import copy
 import os
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 
 import needs
@@ -16,6 +14,7 @@ from pages import (
     WORSE,
     data_of,
     decode,
+    mixed_model,
     mixed_table,
     numeric_table,
     three_classes,
@@ -28,11 +27,6 @@ import polyadic
 from polyadic import maps
 from polyadic.datasets import fetch_california_housing
 from polyadic.page import gather, page, payload
-
-needs.package("typer")
-from typer.testing import CliRunner  # noqa: E402
-
-from polyadic.cli.app import app  # noqa: E402
 
 
 def write(model, X, y, folder, **more):
@@ -47,8 +41,7 @@ def fitted():
 
 @pytest.fixture(scope="module")
 def mixed():
-    X, score = mixed_table()
-    return tiny_classifier().fit(X, three_classes(score)), X, three_classes(score)
+    return mixed_model()
 
 
 # ---- the model in the page -----------------------------------------------------------------------
@@ -381,122 +374,3 @@ def test_a_failed_write_leaves_the_old_page_alone(fitted, tmp_path, monkeypatch)
         write(*fitted, tmp_path)
     assert os.listdir(tmp_path) == ["page.html"]
     assert (tmp_path / "page.html").read_text() == "old"
-
-
-# ---- the command ---------------------------------------------------------------------------------
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "200"})
-
-
-@pytest.fixture
-def saved(mixed, tmp_path):
-    """A model file, and its table with the target as CSV and Parquet."""
-    model, X, y = mixed
-    model.save(tmp_path / "model.polyadic")
-    table = X.assign(**{"class": y, "grade": X["grade"].astype(int)})
-    table.to_csv(tmp_path / "table.csv", index=False)
-    table.to_parquet(tmp_path / "table.parquet", index=False)
-    return tmp_path
-
-
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_the_command_writes_the_page_of_a_saved_model(saved, mixed, kind):
-    model, X, y = mixed
-    out = saved / "out.html"
-    options = ("--target", "class", "--out", out, "--title", "A title")
-    result = run("report", saved / "model.polyadic", saved / f"table.{kind}", *options)
-    assert result.exit_code == 0, result.output
-    assert "240 rows" in result.output
-    here, there = data_of(out), data_of(write(model, X, y, saved, title="A title", target="class"))
-    assert here["rows"] == there["rows"]
-    assert here["quality"] == there["quality"]
-    assert (here["title"], here["target"]) == ("A title", "class")
-
-
-def test_the_command_needs_no_target_but_rows(saved):
-    out = saved / "out.html"
-    asked = ("report", saved / "model.polyadic")
-    assert run(*asked, saved / "table.parquet", "--out", out).exit_code == 0
-    assert data_of(out)["quality"] is None
-    head = (saved / "table.csv").read_text().splitlines()[0]
-    (saved / "empty.csv").write_text(head + "\n")
-    result = run(*asked, saved / "empty.csv", "--out", out)
-    assert result.exit_code == 1
-    assert "no rows" in result.output + (result.stderr or "")
-
-
-@pytest.mark.filterwarnings("ignore:X has feature names")
-@pytest.mark.parametrize("named", [True, False], ids=["named", "unnamed"])
-def test_text_in_a_csv_file_stays_text(named, tmp_path):
-    rng = np.random.default_rng(0)
-    words = np.array(["NA", "null", "nan", "N/A", "x"], dtype=object)
-    X = pd.DataFrame(
-        {
-            "word": words[rng.integers(0, 5, 200)],
-            "digit": np.array(["0", "1", "01"], dtype=object)[rng.integers(0, 3, 200)],
-            "number": np.where(rng.random(200) < 0.2, np.nan, rng.random(200)),
-        }
-    )
-    y = np.where(rng.random(200) < 0.5, "0", "1").astype(object)
-    model = tiny_classifier(categorical_features=[0, 1])
-    model.fit(X if named else X.to_numpy(object), y).save(tmp_path / "model.polyadic")
-    X.insert(1, "class", y)
-    for missing in ("", "NA"):
-        X.to_csv(tmp_path / "table.csv", index=False, na_rep=missing)
-        asked = ("report", tmp_path / "model.polyadic", tmp_path / "table.csv", "--target", "class")
-        result = run(*asked, "--out", tmp_path / "out.html")
-        assert result.exit_code == 0, result.output
-        data = data_of(tmp_path / "out.html")
-        numbers = data["rows"]["numbers"]
-        for n, name in enumerate(["word", "digit"]):
-            categories = data["columns"][n]["categories"]
-            shown = [categories[code] for code in data["rows"]["values"][n]]
-            assert shown == X[name][numbers].tolist()
-        shown = np.array(data["rows"]["values"][2], dtype=float)
-        assert np.array_equal(shown, X["number"][numbers], equal_nan=True)
-        assert data["rows"]["target"] == X["class"][numbers].tolist()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"model": "absent.polyadic"}, "There is no model file"),
-        ({"model": "table.csv"}, "not a model file"),
-        ({"table": "absent.csv"}, "There is no table"),
-        ({"table": "model.polyadic"}, "must end in .csv, .tsv or .parquet"),
-        ({"target": "price"}, "no column 'price'. Choose the target from: area, rooms, "),
-        ({"target": "grade"}, "grade"),
-        ({"out": "nowhere/page.html"}, "there is no folder"),
-    ],
-)
-def test_the_command_says_what_is_wrong(saved, change, message):
-    asked = {"model": "model.polyadic", "table": "table.csv", "target": "class", "out": "p.html"}
-    asked |= change
-    before = sorted(os.listdir(saved))
-    result = run(
-        "report",
-        saved / asked["model"],
-        saved / asked["table"],
-        "--target",
-        asked["target"],
-        "--out",
-        saved / asked["out"],
-    )
-    assert result.exit_code == 1, result.output
-    assert message in result.output + (result.stderr or "")
-    assert "Traceback" not in result.output
-    assert sorted(os.listdir(saved)) == before
-
-
-def test_the_page_needs_no_libraries_beyond_the_base():
-    code = (
-        "import sys\nclass Absent:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name in ('torch', 'matplotlib', 'pandas', 'pyarrow', 'jinja2', 'typer'):\n"
-        "            raise ModuleNotFoundError(name, name=name)\n"
-        "sys.meta_path.insert(0, Absent())\nimport polyadic\nprint(polyadic.report.__name__)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "report"
