@@ -68,6 +68,19 @@ def test_a_plan_survives_pickling_with_its_model():
     assert str(pickle.loads(pickle.dumps(model)).plan_) == str(model.plan_)
 
 
+def test_a_fitted_model_keeps_none_of_those_it_went_on_from():
+    X, y = toy()
+    model = CPRegressor(rank=2, max_iter=1, n_members=1, random_state=0, warm_start=True)
+    assert model.fit(X, y).fit(X, y).plan_.resume_from is None
+
+
+def test_a_pass_leaves_the_interaction_that_a_fit_has_found():
+    X, y = toy()
+    model = CPClassifier(random_state=0, n_members=1).fit(X, y > 0)
+    found = model.interaction_
+    assert model.partial_fit(X, y > 0).interaction_ == found
+
+
 # ---- parameters ---------------------------------------------------------------------------------
 
 

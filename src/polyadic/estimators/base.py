@@ -106,6 +106,8 @@ class TableEstimator(BaseEstimator):
             plan = model._plan(rows, held_out is not None)
             training = train(plan, rows, held_out, type(self).__name__ if self.verbose else "")
             model._remember(plan, training)
+            model.__dict__.pop("interaction_", None)
+            model.__dict__.update(plan.strategy.fitted_attributes(training.members[0].strength))
             model.marginals_ = model._measure_marginals(rows)
         return self
 
@@ -245,8 +247,6 @@ class TableEstimator(BaseEstimator):
         self.history_ = [member.solution.history for member in members]
         self.n_iter_ = max(member.solution.n_iter for member in members)
         self.plan_ = plan.finished(training.trials, training.seconds)
-        self.__dict__.pop("interaction_", None)
-        self.__dict__.update(plan.strategy.fitted_attributes(members[0].strength))
 
     def _measure_marginals(self, rows: CodedRows) -> list[marginals.Marginal]:
         """Return what explanations need to know of the columns."""

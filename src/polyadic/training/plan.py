@@ -126,9 +126,12 @@ class Plan:
         return self.solver.max_iter * n_fits
 
     def finished(self, trials: Sequence[Any], seconds: dict[str, float]) -> Plan:
-        """Return the plan with what the pilots found and how long each phase took."""
+        """Return the plan with what the pilots found and how long each phase took.
+
+        A model that the fit went on from is let go: a fitted model need not keep the one before.
+        """
         found = tuple((trial.strength, trial.loss) for trial in trials)
-        return replace(self, trials=found, seconds=seconds)
+        return replace(self, trials=found, seconds=seconds, resume_from=None, free=None)
 
     def __str__(self) -> str:
         lines = [*self.choices, *self._outcome()]
