@@ -9,6 +9,10 @@ When one of these tests fails, a new Numba has moved something. Then either
 
 import ast
 import importlib
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numba
@@ -79,3 +83,20 @@ def test_a_kernel_for_kernels_is_refused_by_python_and_called_by_others():
     assert four_times(3) == 12
     with pytest.raises(TypeError, match="twice is called by other kernels only"):
         twice(3)
+
+
+def test_a_change_of_any_kernel_leaves_no_cached_one_in_use(tmp_path):
+    """Numba looks at a kernel's own file alone, and unpickles its index before it looks."""
+    shutil.copytree(SOURCE, tmp_path / "polyadic", ignore=shutil.ignore_patterns("__pycache__"))
+    code = "from polyadic.kernels.banded import solve; print(solve._cache._cache_file._index_name)"
+
+    def index_file():
+        own = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, env=own, check=True, capture_output=True, text=True).stdout
+
+    before = index_file()
+    assert index_file() == before
+    with (tmp_path / "polyadic" / "kernels" / "losses.py").open("a") as file:
+        file.write("\nCHANGED = 1\n")
+    assert index_file() != before

@@ -11,8 +11,10 @@ this makes the first fit several times faster (`benchmarks/startup.py`).
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from numba import njit
@@ -25,13 +27,26 @@ FAST = {"reassoc", "contract", "arcp", "nsz", "afn"}
 # POLYADIC_SIMD=0 compiles the plain form of every kernel: see `polyadic.kernels.simd`.
 VECTORS = os.environ.get("POLYADIC_SIMD", "1") != "0"
 
+
+def _fingerprint() -> str:
+    """Return a name for the sources of all kernels together.
+
+    A compiled kernel holds those that it calls, and Numba looks at the file of the kernel alone. So
+    a cached one would outlive a change of what it calls, and an update of this package.
+    """
+    digest = hashlib.blake2b(digest_size=4)
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+_FORM = _fingerprint() + ("" if VECTORS else "_plain")
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
 
 
 def _entry(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    if not VECTORS:
-        # Numba names its cache files by this: the two forms of a kernel must not share one.
-        function.__qualname__ += "_plain"
+    # Numba names its cache files by this.
+    function.__qualname__ += f"_{_FORM}"
     options = {"cache": True, "no_cfunc_wrapper": True, **_OPTIONS, **options}
     return njit(**options)(function)
 
