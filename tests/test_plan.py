@@ -28,6 +28,9 @@ def test_a_fitted_model_says_what_was_chosen_and_why():
     X, y = toy()
     plan = CPRegressor(rank=3, max_iter=2, n_members=2, random_state=0).fit(X, y).plan_
     told = {choice.name: choice for choice in plan.choices}
+    assert plan["maps"] == "3 Hat of 25"
+    with pytest.raises(KeyError, match="'depth' is not in the plan; it has maps, "):
+        plan["depth"]
     assert told["rank"] == ("rank", "3", "as given")
     assert told["max_iter"].why == "as given"
     assert told["learning_rate"].why != "as given"
@@ -66,12 +69,6 @@ def test_a_plan_survives_pickling_with_its_model():
     X, y = toy()
     model = CPRegressor(rank=2, max_iter=1, n_members=1, random_state=0).fit(X, y)
     assert str(pickle.loads(pickle.dumps(model)).plan_) == str(model.plan_)
-
-
-def test_a_fitted_model_keeps_none_of_those_it_went_on_from():
-    X, y = toy()
-    model = CPRegressor(rank=2, max_iter=1, n_members=1, random_state=0, warm_start=True)
-    assert model.fit(X, y).fit(X, y).plan_.resume_from is None
 
 
 def test_a_pass_leaves_the_interaction_that_a_fit_has_found():

@@ -28,7 +28,7 @@ from polyadic.objective import losses
 from polyadic.training import compiling
 from polyadic.training.members import Training, train
 from polyadic.training.merge import merge
-from polyadic.training.plan import Plan, Task
+from polyadic.training.plan import Plan, PlanSummary, Task
 
 _CHUNK = 16384  # rows that a thread predicts at a time; fixed: results do not depend on n_jobs
 
@@ -44,6 +44,7 @@ class TableEstimator(BaseEstimator):
     loss_: losses.Loss
     marginals_: list[marginals.Marginal]
     history_: list[dict[str, list[float]]]
+    plan_: PlanSummary
     _center: np.ndarray  # of the target, (L,)
     _scale: np.ndarray
 
@@ -246,7 +247,8 @@ class TableEstimator(BaseEstimator):
         self.loss_ = self._loss()
         self.history_ = [member.solution.history for member in members]
         self.n_iter_ = max(member.solution.n_iter for member in members)
-        self.plan_ = plan.finished(training.trials, training.seconds)
+        tried = tuple((trial.strength, trial.loss) for trial in training.trials)
+        self.plan_ = PlanSummary(plan.choices, tried, training.seconds)
 
     def _measure_marginals(self, rows: CodedRows) -> list[marginals.Marginal]:
         """Return what explanations need to know of the columns."""

@@ -94,7 +94,7 @@ class CPRegressor(Regression, CPEstimator):
     maps_ : list of fitted FeatureMap
     marginals_ : list of Marginal
         What explanations need to know of the columns.
-    plan_ : Plan
+    plan_ : PlanSummary
         What was chosen for this fit, and why: print it.
     history_ : list of dict
         The learning curves of each member.
@@ -272,7 +272,7 @@ class CPClassifier(Classification, CPEstimator):
     maps_ : list of fitted FeatureMap
     marginals_ : list of Marginal
         What explanations need to know of the columns.
-    plan_ : Plan
+    plan_ : PlanSummary
         What was chosen for this fit, and why: print it.
     history_ : list of dict
         The learning curves of each member.

@@ -25,6 +25,7 @@ from polyadic.io.plain import FindClass, unpack, unpack_labels
 from polyadic.maps import FeatureMap
 from polyadic.networks.cp import CPCores
 from polyadic.objective.losses import Loss
+from polyadic.training.plan import Choice, PlanSummary
 
 Model = CPRegressor | CPClassifier | TNRegressor | TNClassifier
 RENAMED = {"max_epochs": "max_iter", "average": "ema_decay"}  # parameters before format 3
@@ -107,6 +108,8 @@ def _rebuild(header: dict[str, Any], arrays: parts.Arrays, find_class: FindClass
     for name in PLAIN.keys() & header.keys():
         setattr(model, PLAIN[name], unpack(header[name], find_class))
     model.history_ = parts.rebuild_history(header["history"], arrays)
+    if header["format"] >= 3 and header["plan"] is not None:
+        model.plan_ = _rebuild_plan(unpack(header["plan"], find_class))
     if header.get("marginals"):  # format 1 has none
         model.marginals_ = parts.rebuild_marginals(header["marginals"], columns, cores, arrays)
     if "labels" in header:
@@ -119,6 +122,17 @@ def _rebuild(header: dict[str, Any], arrays: parts.Arrays, find_class: FindClass
     if arrays:
         raise ValueError(f"these arrays belong to nothing: {', '.join(sorted(arrays))[:200]}.")
     return model
+
+
+def _rebuild_plan(entry: dict[str, Any]) -> PlanSummary:
+    """Return what was chosen for the fit, and what the pilots found."""
+    choices = tuple(Choice(*choice) for choice in entry["choices"])
+    trials = tuple((strength, loss) for strength, loss in entry["trials"])
+    if not all(type(text) is str for choice in choices for text in choice):
+        raise ValueError("the choices of the plan must be texts.")
+    if not all(type(number) is float for trial in trials for number in trial):
+        raise ValueError("the trials of the plan must be numbers.")
+    return PlanSummary(choices, trials)
 
 
 def _check_whole(model: Any) -> None:

@@ -1,7 +1,7 @@
 """Write a fitted estimator to one file (`polyadic.estimators.loading` reads it).
 
-The header holds the class, the constructor parameters, the loss (from format 3 on), what is known
-of columns and maps, and the names of arrays. The arrays:
+The header holds the class, the constructor parameters, the loss and the plan without its times
+(from format 3 on), what is known of columns and maps, and the names of arrays. The arrays:
 
     factors.n  (d_n, K)     intercept  (L,)
     weights  (R, L)         of a CP model, and additive.n  (d_n, L), if any
@@ -29,6 +29,7 @@ from polyadic.io import parts
 from polyadic.io.files import write_file
 from polyadic.io.plain import pack, pack_labels
 from polyadic.training.model import FittedModel, classes_of, known_marginals
+from polyadic.training.plan import PlanSummary
 
 # What a fitted model keeps besides columns, maps, cores, history and classes, by its name in a
 # file: plain values in the header, for the models that have them, and arrays (L,).
@@ -83,9 +84,17 @@ def describe(model: FittedModel) -> tuple[dict[str, Any], dict[str, Any]]:
         "tensor": tensor,
         "history": history,
         "marginals": marginals,
+        "plan": _pack_plan(getattr(model, "plan_", None)),
     }
     header |= {k: pack(getattr(model, a)) for k, a in PLAIN.items() if hasattr(model, a)}
     classes = classes_of(model)
     if classes is not None:
         header["labels"], arrays["classes"] = pack_labels(classes)
     return header, arrays | texts | learnt | curves | moments
+
+
+def _pack_plan(plan: PlanSummary | None) -> Any:
+    """Return the choices and the trials of a plan; a model from an older file has none."""
+    if plan is None:
+        return None
+    return pack({"choices": list(plan.choices), "trials": list(plan.trials)})

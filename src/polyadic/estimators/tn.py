@@ -83,7 +83,7 @@ class TNRegressor(Regression, TNEstimator):
     maps_ : list of fitted FeatureMap
     marginals_ : list of Marginal
         What explanations need to know of the columns.
-    plan_ : Plan
+    plan_ : PlanSummary
         What was chosen for this fit, and why: print it.
     history_ : list of dict
         The learning curves of each member.
@@ -244,7 +244,7 @@ class TNClassifier(Classification, TNEstimator):
     maps_ : list of fitted FeatureMap
     marginals_ : list of Marginal
         What explanations need to know of the columns.
-    plan_ : Plan
+    plan_ : PlanSummary
         What was chosen for this fit, and why: print it.
     history_ : list of dict
         The learning curves of each member.

@@ -30,7 +30,6 @@ from polyadic.training.compiling import prepare_fit
 from polyadic.training.merge import Member
 from polyadic.training.plan import Plan
 from polyadic.training.progress import Progress
-from polyadic.training.strategies import TensorPrior
 
 _FOLD_SEED = 0xF01D  # keeps the draw of the folds apart from all other draws
 
@@ -88,7 +87,7 @@ def prepare_kernels(plan: Plan) -> None:
         ),
         least_squares=not isinstance(solver, Adam),
         adam=not (isinstance(solver, ALS) or shared),
-        prior=isinstance(plan.strategy, TensorPrior),
+        prior=plan.strategy.learns_spreads,
         members=plan.n_members > 1,
     )
     prepare_fit(needs)

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +23,58 @@ class Choice(NamedTuple):
     name: str
     value: str
     why: str
+
+
+@dataclass(frozen=True)
+class PlanSummary:
+    """What a fitted model keeps of its plan. Print it to see what was chosen, and why.
+
+    Attributes
+    ----------
+    choices : tuple of Choice
+    trials : tuple of (strength, held-out loss)
+        What the pilots found.
+    seconds : dict
+        Time of each phase. It is not saved to model files: equal fits give equal files.
+
+    Examples
+    --------
+    >>> summary = PlanSummary((Choice("rank", "8", "as given"),), ((0.1, 0.52), (1.0, 0.47)))
+    >>> print(summary)
+    rank      8  as given
+    strength  1  held-out losses: 0.1: 0.52, 1: 0.47
+    >>> summary["rank"]
+    '8'
+    """
+
+    choices: tuple[Choice, ...]
+    trials: tuple[tuple[float, float], ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict, compare=False)
+
+    def __getitem__(self, name: str) -> str:
+        """Return what was chosen for a setting, as text."""
+        known = {choice.name: choice.value for choice in self.choices}
+        if name not in known:
+            raise KeyError(f"{name!r} is not in the plan; it has {', '.join(known)}.")
+        return known[name]
+
+    def __str__(self) -> str:
+        lines = [*self.choices, *self._outcome()]
+        wide = [max((len(line[k]) for line in lines), default=0) for k in range(2)]
+        rows = (f"{a:{wide[0]}}  {b:{wide[1]}}  {why}".rstrip() for a, b, why in lines)
+        return "\n".join(rows)
+
+    def _outcome(self) -> list[Choice]:
+        """Return what is known once the fit is done."""
+        out = []
+        if self.trials:
+            best = min(self.trials, key=lambda trial: trial[1])
+            tried = ", ".join(f"{s:.3g}: {loss:.4g}" for s, loss in sorted(self.trials))
+            out.append(Choice("strength", f"{best[0]:.3g}", f"held-out losses: {tried}"))
+        if self.seconds:
+            spent = ", ".join(f"{name} {t:.2f}" for name, t in self.seconds.items())
+            out.append(Choice("seconds", f"{sum(self.seconds.values()):.2f}", spent))
+        return out
 
 
 @dataclass(frozen=True)
@@ -86,10 +137,6 @@ class Plan:
     free : (R, L) or None
         Which of its output weights may move.
     choices : tuple of Choice
-    trials : tuple of (strength, held-out loss)
-        What the pilots found; empty before the fit.
-    seconds : dict
-        Time of each phase; empty before the fit.
     """
 
     loss: Loss
@@ -111,8 +158,6 @@ class Plan:
     resume_from: Any = field(default=None, repr=False)
     free: np.ndarray | None = field(default=None, repr=False)
     choices: tuple[Choice, ...] = field(default=(), repr=False)
-    trials: tuple[tuple[float, float], ...] = field(default=(), repr=False)
-    seconds: dict[str, float] = field(default_factory=dict, repr=False)
 
     @property
     def n_epochs(self) -> int:
@@ -125,28 +170,5 @@ class Plan:
             n_fits += self.ladder.n_pilot_fits - kept
         return self.solver.max_iter * n_fits
 
-    def finished(self, trials: Sequence[Any], seconds: dict[str, float]) -> Plan:
-        """Return the plan with what the pilots found and how long each phase took.
-
-        A model that the fit went on from is let go: a fitted model need not keep the one before.
-        """
-        found = tuple((trial.strength, trial.loss) for trial in trials)
-        return replace(self, trials=found, seconds=seconds, resume_from=None, free=None)
-
     def __str__(self) -> str:
-        lines = [*self.choices, *self._outcome()]
-        wide = [max((len(line[k]) for line in lines), default=0) for k in range(2)]
-        rows = (f"{a:{wide[0]}}  {b:{wide[1]}}  {why}".rstrip() for a, b, why in lines)
-        return "\n".join(rows)
-
-    def _outcome(self) -> list[Choice]:
-        """Return what is known once the fit is done."""
-        out = []
-        if self.trials:
-            best = min(self.trials, key=lambda trial: trial[1])
-            tried = ", ".join(f"{s:.3g}: {loss:.4g}" for s, loss in sorted(self.trials))
-            out.append(Choice("strength", f"{best[0]:.3g}", f"held-out losses: {tried}"))
-        if self.seconds:
-            spent = ", ".join(f"{name} {t:.2f}" for name, t in self.seconds.items())
-            out.append(Choice("seconds", f"{sum(self.seconds.values()):.2f}", spent))
-        return out
+        return str(PlanSummary(self.choices))

@@ -37,6 +37,7 @@ _FEW_ROWS = 5  # fewer held-out rows than this cannot judge anything
 class Settings(Protocol):
     """What a plan reads of any estimator's parameters."""
 
+    maps: Any
     init: Any
     l2: Any
     smoothness: Any
@@ -114,6 +115,20 @@ def _steps(
     }
 
 
+def _note_maps(params: Settings, maps: list[FeatureMap], notes: _Notes) -> None:
+    """Note the kinds of maps and their numbers of elements."""
+    sizes: dict[str, list[int]] = {}
+    for one in maps:
+        sizes.setdefault(type(one).__name__, []).append(one.dim)
+    told = (
+        f"{len(dims)} {kind} of {min(dims)}" + (f" to {max(dims)}" if max(dims) > min(dims) else "")
+        for kind, dims in sizes.items()
+    )
+    auto = isinstance(params.maps, str) and params.maps == "auto"
+    why = "elements; by the kind of each column and its distinct values" if auto else "as given"
+    notes.add("maps", ", ".join(told), why)
+
+
 def _factor_penalties(params: Settings) -> FactorPenalties:
     return FactorPenalties(
         l2=None if params.l2 == "auto" else float(params.l2),
@@ -151,6 +166,7 @@ def _ladder(strategy: Strategy, task: Task, n_members: int, n_folds: int, notes:
 def resolve_cp(params: CPSettings, task: Task, solver: str | None = None) -> Plan:
     """Return the plan of a CP fit, by the parameters' solver or by another."""
     notes = _Notes()
+    _note_maps(params, task.maps, notes)
     prior_allowed = _allows_prior(params, task.loss)
     name = solver or _solver_name(params, task, prior_allowed, notes)
     strategy = _strategy(params, name, prior_allowed, notes)
@@ -185,14 +201,12 @@ def resolve_cp(params: CPSettings, task: Task, solver: str | None = None) -> Pla
 def resume_cp(params: CPSettings, task: Task, cores: Any, strength: float | None) -> Plan:
     """Return the plan of going on from a fitted model, at the strength that was found for it."""
     plan = resolve_cp(params, task)
-    if strength is None or isinstance(plan.strategy, FactorPenalties):
-        strength = plan.strategy.usual_strength
     return replace(
         plan,
         intercept=cores.intercept,
         resume_from=cores,
         free=separate_mask(cores) if params.separate_outputs else None,
-        ladder=Ladder((strength,)),
+        ladder=Ladder((plan.strategy.resumed_strength(strength),)),
     )
 
 
@@ -320,6 +334,7 @@ def _torch_solver(params: CPSettings, task: Task, name: str, notes: _Notes) -> S
 def resolve_tn(params: Settings, task: Task, init: Any) -> Plan:
     """Return the plan of a tensor network: one member, on the torch engine."""
     notes = _Notes()
+    _note_maps(params, task.maps, notes)
     strategy = _factor_penalties(params)
     notes.add("solver", params.solver, "as given")
     notes.add("strategy", strategy.name, "for every network")

@@ -57,6 +57,7 @@ class Strategy(ABC):
     usual_strength: ClassVar[float]  # where nothing is tried
     keeps_pilots: ClassVar[bool]  # whether the pilots of the best strength are members
     holds_out_rows: ClassVar[bool]  # whether members stop early by rows of their own
+    learns_spreads: ClassVar[bool] = False  # whether it compiles the kernels of the prior
 
     @abstractmethod
     def ladder(self, n_rows: int, n_columns: int, n_members: int) -> Ladder:
@@ -69,6 +70,10 @@ class Strategy(ABC):
     def member_rank(self, strength: float, ranks: tuple[int, int]) -> int:
         """Return the rank of members, from that of pilots to the most there is room for."""
         return ranks[1]
+
+    def resumed_strength(self, found: float | None) -> float:
+        """Return the strength to go on with, given what an earlier fit has found, if anything."""
+        return self.usual_strength
 
     def fitted_attributes(self, strength: float) -> dict[str, float]:
         """Return what a fitted estimator says about the strength, by attribute."""
@@ -148,6 +153,7 @@ class TensorPrior(Strategy):
     usual_strength = 0.1
     keeps_pilots = False
     holds_out_rows = False
+    learns_spreads = True
 
     interactions: ClassVar[tuple[float, ...]] = (0.01, 0.1, 1.0)
     refine: ClassVar[tuple[float, ...]] = (10**0.5, 10**0.25)
@@ -175,6 +181,10 @@ class TensorPrior(Strategy):
         low, high = self.ranks
         wanted = int(np.clip(8 * np.ceil(np.sqrt(strength) * high / 8), low, high))
         return min(wanted, ranks[1])
+
+    def resumed_strength(self, found: float | None) -> float:
+        """Return the amount of interaction that an earlier fit has found."""
+        return self.usual_strength if found is None else found
 
     def fitted_attributes(self, strength: float) -> dict[str, float]:
         """Return how much interaction the held-out rows asked for."""
