@@ -1,6 +1,6 @@
-"""polyadic: tabular models that can be read exactly.
+"""polyadic: models for tables that can be read exactly.
 
-Names are loaded when they are first used: importing the package costs next to nothing.
+Public names are loaded when they are first used, so that importing the package is fast.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from polyadic.page import report
     from polyadic.training.compiling import warmup
 
-# Public name -> the module it comes from; a module's own name stands for the module.
-_HOMES = {
+# Public name -> the module that defines it. The name of a module stands for the module itself.
+_MODULES = {
     "CPClassifier": "polyadic.estimators",
     "CPRegressor": "polyadic.estimators",
     "ModelFileError": "polyadic.io.files",
@@ -56,11 +56,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'polyadic' has no attribute {name!r}")
-    home = importlib.import_module(_HOMES[name])
-    return home if _HOMES[name] == f"polyadic.{name}" else getattr(home, name)
+    module = importlib.import_module(_MODULES[name])
+    return module if _MODULES[name] == f"polyadic.{name}" else getattr(module, name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *_MODULES])

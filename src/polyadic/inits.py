@@ -1,4 +1,4 @@
-"""The inits: where training starts."""
+"""The inits: the parameters that training starts from."""
 
 from polyadic.solvers.inits import INITS, Gaussian, Linear, NearOne
 

@@ -1,4 +1,4 @@
-"""The losses: what a prediction costs, given the target."""
+"""The losses: how far a prediction is from the target."""
 
 from polyadic.objective.losses import (
     LOSSES,

@@ -23,15 +23,17 @@ class TensorNetwork(torch.nn.Module):
         "cp", "tt", "tr", "ht", "tucker", "fm" or "pn".
     dims : sequence of int
         Length d_n of each column's feature vector; shorter ones are padded with zeros. Element 0
-        should be about constant, for training starts from there. "fm" and "pn" take the numbers
-        themselves, without a constant.
+        should be about constant, because training starts from a model that depends on it alone.
+        "fm" and "pn" take the numbers themselves, without a constant.
     rank : int
     n_outputs : int
     order : int
-        For "fm" and "pn".
+        Highest order of interaction; used by "fm" and "pn" only.
     sigma : float, optional
-        Size of the noise around the near-one start; by default less for many columns.
+        Standard deviation of the noise on the initial cores; the default is smaller for more
+        columns.
     seed : int
+        Seed of the initial cores.
 
     Examples
     --------
@@ -53,7 +55,7 @@ class TensorNetwork(torch.nn.Module):
         super().__init__()
         self.network = resolve(format)(dims, rank, n_outputs, order)
         rngs = [np.random.default_rng((seed, n)) for n in range(len(dims) + 1)]
-        # Formats without constants leave element 0 at zero: draw one more, and drop it.
+        # Formats without constants set element 0 to zero: draw one element more, and drop it.
         spare = 0 if self.network.constants else 1
         drawn = resolve(format)([d + spare for d in dims], rank, n_outputs, order)
         if sigma is None:

@@ -1,1 +1,1 @@
-"""Tables: columns, distinct rows, local features, and what is remembered of them."""
+"""Tables: columns, distinct rows, local features, and the marginals that a model keeps."""

@@ -1,16 +1,17 @@
 """From a table to typed columns.
 
-A table is a pandas, Polars or PyArrow table (read through narwhals, so that none of them need be
-installed), a two-dimensional NumPy array, or a list of rows. `Columns.learn` reads it once, in
-`fit`, and remembers for each column its name, its kind and its categories; `Columns.code` then
-reads any later table the same way. Both return one array per column:
+A table is a pandas, Polars or PyArrow table (read through narwhals, so none of these libraries has
+to be installed), a two-dimensional NumPy array, or a list of rows. `Columns.learn` reads it once,
+in `fit`, and keeps the name, the kind and the categories of each column; `Columns.code` then reads
+any later table the same way. Both return one array per column:
 
     numeric       float64, (n,), NaN for a missing number
     categorical   int64,   (n,), the position among the sorted categories, -1 for a missing or
                   unseen one
 
-Two rules cover all tables. A table with string column names is matched by name; every other by
-position, under the names x0, x1, ... And text is never taken for a number, not even "1.5".
+Two rules hold for all tables. The columns of a table with string column names are found by name;
+those of every other table by position, under the names x0, x1, ... Text is never read as a number,
+not even "1.5".
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Column:
         "numeric" or "categorical".
     categories : tuple or None
         The sorted categories, numbers before text; the code of a category is its position. Two
-        values are one category when Python finds them equal: 1, 1.0 and True are. None for a
+        values are one category when they are equal in Python, as 1, 1.0 and True are. None for a
         numeric column.
     """
 
@@ -64,11 +65,11 @@ class Column:
 
     @cached_property
     def code_of(self) -> dict[Scalar | None, int]:
-        """Return the code of each category."""
+        """The code of each category."""
         return {category: code for code, category in enumerate(self.categories or ())}
 
     def __reduce__(self) -> tuple:
-        # Leaves `code_of` behind: it would double the size of a pickled model.
+        # `code_of` is left out: it would double the size of a pickled model.
         return Column, (self.name, self.kind, self.categories)
 
 
@@ -100,7 +101,7 @@ class Columns:
 
     @property
     def names(self) -> list[str]:
-        """Return the names of the columns."""
+        """The names of the columns."""
         return [column.name for column in self.columns]
 
     @classmethod
@@ -170,9 +171,9 @@ class Columns:
     def chunks(
         self, X: Any, size: int | None, *, estimator_name: str = "estimator"
     ) -> list[Callable[[], list[np.ndarray]]]:
-        """Cut a later table into chunks of `size` rows, None for one of all rows.
+        """Cut a later table into chunks of `size` rows; None makes one chunk of all rows.
 
-        Returns for each chunk what codes its columns when called, in any thread.
+        Returns one function per chunk, which codes its columns when called, in any thread.
         """
         read: Callable[[slice], list[np.ndarray]]
         block = self.block(X)
@@ -187,10 +188,10 @@ class Columns:
         return [partial(read, slice(start, start + size)) for start in range(0, n_rows, size)]
 
     def block(self, X: Any) -> np.ndarray | None:
-        """Return a table of finite numbers or NaN with the columns as fitted; None for any other.
+        """Return a table of finite numbers or NaN, with its columns as fitted, as one array.
 
-        Such a table needs no care for types and names, which, column by column, takes longer than
-        to predict a few rows.
+        None for any other table. Such a table needs no checks of types and names column by column,
+        which would take longer than predicting a few rows.
         """
         if any(column.kind != "numeric" for column in self.columns):
             return None
@@ -241,12 +242,15 @@ class Columns:
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Columns:
-        """Build the columns from what `to_json` returned; refuse what no table could have given."""
+        """Build the columns from what `to_json` returned; refuse what no table can have."""
         columns = []
         for n, c in enumerate(state["columns"]):
             name, kind = c["name"], c["kind"]
             if not isinstance(name, str) or kind not in KINDS:
-                raise ValueError(f"column {n} has the name {name!r} and the kind {kind!r}.")
+                raise ValueError(
+                    f"column {n} has the name {name!r} and the kind {kind!r}. The name must be a "
+                    f"string, and the kind one of: {', '.join(KINDS)}."
+                )
             categories = None if kind == "numeric" else tuple(c["categories"])
             if not all(isinstance(category, Scalar) for category in categories or ()):
                 raise ValueError(f"column {n} has categories that are neither numbers nor text.")
@@ -265,7 +269,7 @@ def code_block(block: np.ndarray, rows: slice) -> list[np.ndarray]:
 def code_columns(
     table: Table, places: list[tuple[Column, int]], hint: str, rows: slice
 ) -> list[np.ndarray]:
-    """Code the columns of any table; `places` tells where in it each column is."""
+    """Code the columns of any table; `places` holds each column with its position in the table."""
     coded = []
     for column, position in places:
         values = table.values[position][rows]
@@ -309,20 +313,20 @@ def choose_kinds(
 
 
 def categorical_positions(table: Table, categorical_features: Iterable | None) -> set[int]:
-    """Return the positions that a list of names, of positions, or a mask stands for."""
+    """Return the positions given by a list of names, a list of positions or a mask."""
     items = [] if categorical_features is None else list(categorical_features)
     if not items or not all(isinstance(item, bool | np.bool_) for item in items):
         return {find_column(table, item, "categorical_features") for item in items}
     if len(items) != len(table.names):
         raise ValueError(
             f"categorical_features is a mask of length {len(items)}, but X has "
-            f"{len(table.names)} columns. Give one boolean a column."
+            f"{len(table.names)} columns. Give one boolean per column."
         )
     return {position for position, item in enumerate(items) if item}
 
 
 def find_column(table: Table, key: Any, source: str) -> int:
-    """Return the position of the column that a name or a position stands for."""
+    """Return the position of the column given by its name or position."""
     n_columns = len(table.names)
     if isinstance(key, str) and key in table.names:
         return table.names.index(key)
@@ -347,8 +351,8 @@ def kind_from_dtype(values: Values, label: str) -> str:
 
 
 def sort_categories(scalars: list[Scalar | None]) -> tuple[Scalar, ...]:
-    """Sort the distinct categories, numbers before text, so that codes do not depend on rows."""
-    # A dict and not a set: it keeps neighbours in memory together, which sorts faster.
+    """Sort the distinct categories, numbers before text: codes do not depend on the row order."""
+    # A dict keeps the order of insertion, and so of memory, which sorts faster than that of a set.
     distinct = dict.fromkeys(scalar for scalar in scalars if scalar is not None)
     text = [category for category in distinct if isinstance(category, str)]
     rest = [category for category in distinct if not isinstance(category, str)]
@@ -356,7 +360,7 @@ def sort_categories(scalars: list[Scalar | None]) -> tuple[Scalar, ...]:
 
 
 def category_codes(column: Column, number: np.ndarray, scalars: list[Scalar | None]) -> np.ndarray:
-    """Return the code of each row, (n,) int64, from the numbers of its distinct values."""
+    """Return the code of each row, (n,) int64, given what `factorise` returned for the column."""
     code_of = column.code_of
     codes = [code_of.get(scalar, -1) for scalar in scalars]
     return np.array([*codes, -1], dtype=np.int64)[number]  # number -1 picks the last

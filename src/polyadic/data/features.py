@@ -24,7 +24,7 @@ class LocalFeatures:
     index : (n, S) int32
         Row of the stacked cores that each slot points to. The stack has two guard rows in front.
     value : (n, S) float32
-        What that row is multiplied with.
+        The number that this row is multiplied by.
     layout : Layout
         Which slots and which rows of the stack belong to which column.
     dims : (N,)
@@ -74,7 +74,7 @@ def always_touched(layout: Layout, dims: np.ndarray) -> np.ndarray:
 
 
 def plan(maps: Sequence[FeatureMap], n_slots: Sequence[int]) -> tuple[Layout, np.ndarray]:
-    """Lay out the cores of fitted maps one below the other."""
+    """Return the layout and the dims of stacked cores, for fitted maps with so many slots each."""
     dims = np.array([m.dim for m in maps], dtype=np.int64)
     constant = np.array([m.constant for m in maps], dtype=np.bool_)
     slots = np.concatenate(([0], np.cumsum(n_slots))).astype(np.int64)
@@ -86,7 +86,7 @@ def plan(maps: Sequence[FeatureMap], n_slots: Sequence[int]) -> tuple[Layout, np
 def _checked(
     own: FeatureMap, index: np.ndarray, value: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Check the slots of a user's map: the kernels trust every index they are given."""
+    """Check the slots of a user's map: the kernels do not check the indices they are given."""
     if type(own).__module__.startswith("polyadic.maps."):
         return index, value
     if index.shape != value.shape or index.ndim != 2:
@@ -108,7 +108,7 @@ def _checked(
 
 
 def encode(maps: Sequence[FeatureMap], columns: Sequence[np.ndarray]) -> LocalFeatures:
-    """Send each coded column through its map.
+    """Encode each coded column with its map.
 
     >>> import numpy as np
     >>> from polyadic.maps import Polynomial

@@ -1,8 +1,8 @@
-"""Marginals: what a fitted model remembers of each column of its training table.
+"""Marginals: what a fitted model keeps of each column of its training table.
 
-Explanations average over columns. All that this takes is the mean and the second moments of a
-column's local features, which are small whatever the number of rows, and for pictures its quantiles
-or the shares of its categories. Weights count as repeated rows.
+Explanations average over columns. For this they need only the mean and the second moments of a
+column's local features, whose size does not depend on the number of rows, and for plots its
+quantiles or the shares of its categories. Weights count as repeated rows.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from polyadic.data.features import sparse_design
 from polyadic.maps.base import FeatureMap
 from polyadic.maps.column import distinct, quantiles
 
-LEVELS = np.linspace(0.0, 1.0, 101)
-FEW_VALUES = 32  # a column of no more values is not taken as continuous
+LEVELS = np.linspace(0.0, 1.0, 101)  # of the quantiles that are kept
+FEW_VALUES = 32  # a column with at most this many values is not continuous; chosen by hand
 
 
 @dataclass(frozen=True)
@@ -29,18 +29,18 @@ class Marginal:
     Attributes
     ----------
     mean : (1 + d,)
-        Of a leading one and phi without an implied constant, the features of `design`.
+        Mean of a leading one and of phi without an implied constant, the features of `design`.
     second : sparse (1 + d, 1 + d)
-        Second moments of the same.
+        Second moments of the same features.
     quantiles : (101,)
-        Of the numbers that are known, at 0, 1, ..., 100 %; empty for a categorical column, and
+        Quantiles of the known numbers at 0, 1, ..., 100 %; empty for a categorical column, and
         where no number is known.
     shares : (number of categories,)
-        Of the rows; empty for a numeric column.
+        Share of the rows in each category; empty for a numeric column.
     missing : float
         Share of the rows whose value is missing or was never seen in training.
     weight : float
-        Of all the rows together.
+        Sum of the weights of all rows.
     """
 
     mean: np.ndarray
@@ -51,9 +51,9 @@ class Marginal:
     weight: float
 
     def mix(self, other: Marginal) -> Marginal:
-        """Return the marginal of both sets of rows: exact, but for the quantiles.
+        """Return the marginal of both sets of rows together: exact except for the quantiles.
 
-        Quantiles, which only pictures are made of, are those of the two tables of quantiles.
+        The quantiles, which only plots use, are computed from the quantiles of both.
         """
         total = self.weight + other.weight
         keep, share = self.weight / total, other.weight / total
@@ -68,7 +68,7 @@ class Marginal:
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the marginal as named arrays; of the second moments one triangle."""
+        """Return the marginal as named arrays; only one triangle of the second moments."""
         second = sparse.coo_array(sparse.triu(self.second))
         return {
             "mean": self.mean,
@@ -82,19 +82,22 @@ class Marginal:
 
     @classmethod
     def restore(cls, arrays: dict[str, np.ndarray], dim: int, n_categories: int) -> Marginal:
-        """Rebuild a marginal from its arrays; refuse what none could have left behind."""
+        """Rebuild a marginal from its arrays; refuse arrays that no marginal can have."""
         mean, quantiles, shares = (arrays[k] for k in ("mean", "quantiles", "shares"))
         row, col, value, totals = (arrays[k] for k in ("row", "col", "second", "totals"))
         lengths = (mean.shape, shares.shape, totals.shape)
         if lengths != ((1 + dim,), (n_categories,), (2,)) or quantiles.ndim != 1:
-            raise ValueError(f"a marginal has arrays of the shapes {lengths}, {quantiles.shape}.")
+            raise ValueError(
+                f"a marginal has arrays of the shapes {lengths}, {quantiles.shape}; its column "
+                f"has {dim} elements and {n_categories} categories."
+            )
         for array in (mean, quantiles, shares, value, totals):
             if array.dtype != np.float64 or not np.all(np.isfinite(array)):
                 raise ValueError("a marginal must hold finite floating-point numbers.")
         if not (value.ndim == 1 and row.shape == col.shape == value.shape):
-            raise ValueError("the second moments of a marginal have uneven arrays.")
+            raise ValueError("the second moments of a marginal have arrays of different shapes.")
         if row.dtype != np.int32 or col.dtype != np.int32 or np.any((row < 0) | (row > col)):
-            raise ValueError("the second moments of a marginal are no upper triangle.")
+            raise ValueError("the second moments of a marginal are not an upper triangle.")
         if np.any(col > dim) or len(quantiles) not in (0, len(LEVELS)):
             raise ValueError("a marginal does not fit its column.")
         if np.any(np.diff(quantiles) < 0) or np.any(shares < 0) or not 0 <= totals[0] <= 1:
@@ -112,7 +115,7 @@ def learn(
     coded: Sequence[np.ndarray],
     weight: np.ndarray | None = None,
 ) -> list[Marginal]:
-    """Measure coded columns, N arrays (n,), with weights (n,); by default all rows weigh one."""
+    """Return the marginals of coded columns, N arrays (n,); weight : (n,), by default all one."""
     if weight is None:
         weight = np.ones(len(coded[0]))
     total = float(weight.sum())
@@ -144,7 +147,7 @@ def full_core(feature_map: FeatureMap, core: np.ndarray) -> np.ndarray:
 def _measure(
     column: Column, feature_map: FeatureMap, x: np.ndarray, share: np.ndarray, total: float
 ) -> Marginal:
-    """Measure one column; share : (n,) adds up to one."""
+    """Return the marginal of one column; share : (n,) adds up to one."""
     mean, second = _moments(feature_map, x, share)
     numeric = column.categories is None
     known = ~np.isnan(x) if numeric else x >= 0
@@ -157,7 +160,7 @@ def _measure(
 
 
 def _quantiles(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return the quantiles of x at `LEVELS`, values of x themselves."""
+    """Return the quantiles of x at `LEVELS`, each one of the values of x."""
     if len(x) == 0:
         return np.zeros(0)
     return quantiles(*distinct(x, weight), LEVELS)
@@ -172,7 +175,7 @@ def _mix_quantiles(tables: list[np.ndarray], shares: list[float]) -> np.ndarray:
     if len(points) <= FEW_VALUES:  # steps: no value is invented between two others
         weight = np.concatenate([np.full(len(table), share) for table, share in pairs])
         return _quantiles(np.concatenate(tables), weight)
-    # The mixture's distribution function, straight between the points of both, turned around.
+    # The inverse of the mixture's distribution function, linear between the points of both.
     reached = sum(share * _middle_share(table, points) for table, share in pairs) / sum(shares)
     out = np.interp(LEVELS, reached, points)
     out[0], out[-1] = points[0], points[-1]
@@ -182,7 +185,7 @@ def _mix_quantiles(tables: list[np.ndarray], shares: list[float]) -> np.ndarray:
 def _steps(quantiles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the distinct quantiles at `LEVELS`, the share of the rows below each, and up to each.
 
-    A value that several quantiles have is a step of the distribution function.
+    A value that several quantiles share is a step of the distribution function.
     """
     values, first = np.unique(quantiles, return_index=True)
     last = np.append(first[1:] - 1, len(quantiles) - 1)
@@ -190,7 +193,7 @@ def _steps(quantiles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _middle_share(quantiles: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return the share of the rows up to each x, straight between the middles of all steps."""
+    """Return the share of the rows up to each x, linear between the middles of all steps."""
     values, below, up_to = _steps(quantiles)
     out = np.interp(x, values, 0.5 * (below + up_to))
     out[x < values[0]], out[x >= values[-1]] = 0.0, 1.0
@@ -200,8 +203,8 @@ def _middle_share(quantiles: np.ndarray, x: np.ndarray) -> np.ndarray:
 def share_below(quantiles: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Return the share of the rows below each x, between the first and the last quantile.
 
-    A value that several quantiles have is a step. Between two values the rows are spread evenly,
-    but for a column of few values, which has none there.
+    A value that several quantiles share is a step. Between two values the rows are spread evenly,
+    except in a column of few values, which has no rows there.
 
     >>> share_below(np.repeat([1.0, 3.0], [51, 50]), np.array([1.0, 2.0, 3.0]))
     array([0. , 0.5, 0.5])
@@ -222,7 +225,7 @@ def _moments(
     feature_map: FeatureMap, x: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, sparse.csr_array]:
     """Return the mean, (1 + d,), and the second moments of a column's features."""
-    if feature_map.all_slots:  # as dense as can be
+    if feature_map.all_slots:  # all elements are non-zero: a dense product is faster
         phi = np.hstack([np.ones((len(x), 1)), feature_map.dense(x)])
         if feature_map.constant:
             phi[:, 1] = 0.0

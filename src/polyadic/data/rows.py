@@ -1,8 +1,8 @@
-"""Rows of a table as a set: each distinct row once, in an order of its own.
+"""Rows of a table as a set: each distinct row once, in an order that depends on content alone.
 
-Training sees distinct rows with summed weights, sorted by their content. So a weight of two is the
+Training uses distinct rows with summed weights, sorted by their content. So a weight of two is the
 same as the row twice, a weight of zero the same as no row, shuffling the table changes nothing, and
-a repeated row never sits in the training part and in the held-out part at once.
+a repeated row is never both in the training part and in the held-out part.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_MIX = np.uint64(0x9E3779B97F4A7C15)
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # an odd multiplier: 2^64 over the golden ratio
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class CodedRows:
     y : (n, L), for softmax (n, 1)
     weight : (n,)
     counts : (n,) or None
-        The weights before class weights, where those differ.
+        The weights before class weights are applied, where there are class weights.
     """
 
     columns: list[np.ndarray]
@@ -36,10 +36,10 @@ class CodedRows:
         return len(self.y)
 
     def effective_rows(self) -> float:
-        """Return how many rows of weight one these are worth.
+        """Return how many rows of weight one these count as.
 
         The sum of the weights, since a weight of 2 is the row twice; or, where weights are small
-        numbers that only their ratios mean, as many equal rows as vary as much.
+        and only their ratios have a meaning, (sum of weights)^2 / (sum of squared weights).
         """
         return float(max(self.weight.sum(), self.weight.sum() ** 2 / np.sum(self.weight**2)))
 
@@ -60,9 +60,9 @@ def distinct_rows(
     """
     kept = np.flatnonzero(weight > 0)
     words = [_bits(column[kept]) for column in columns]
-    words += [_scramble(_bits(column[kept])) for column in y.T]  # so that y is like no column
+    words += [_scramble(_bits(column[kept])) for column in y.T]  # so y differs from an equal column
     prints = _fingerprint(words)
-    # Ties by weight: sums of fractions then run in one order.
+    # Equal rows are sorted by weight: the sum of their weights then does not depend on row order.
     order = np.lexsort((weight[kept], prints))
     same = _same_as_before(words, order)
     if np.any((prints[order[1:]] == prints[order[:-1]]) & ~same):
@@ -91,12 +91,12 @@ def _bits(column: np.ndarray) -> np.ndarray:
 
 
 def _fingerprint(words: list[np.ndarray]) -> np.ndarray:
-    """Mix the words of each row into one.
+    """Hash the words of each row into one.
 
     The columns' words are added up, each scrambled with a mark of the whole column, so that the
-    order of the columns does not enter. Marks are maxima, which are blind to repetitions and to
-    the order of rows. The first marks tell columns of different values apart; the second ones,
-    from a column's words beside the first fingerprints, also columns of the same values.
+    order of the columns has no effect. Marks are maxima, on which repeated rows and the order of
+    rows have no effect. The first marks distinguish columns of different values; the second marks,
+    made of a column's words and the first fingerprints, also columns of the same values.
     """
     first = _add_up(words, [_scramble(word).max() for word in words])
     beside = _scramble(first)
@@ -118,7 +118,7 @@ def _scramble(word: np.ndarray) -> np.ndarray:
 
 
 def column_seeds(columns: list[np.ndarray]) -> list[int]:
-    """Return one seed per column, from its content; equal columns are told apart by counting."""
+    """Return one seed per column, from its content; equal columns get consecutive seeds."""
     seen: dict[int, int] = {}
     out = []
     for column in columns:
@@ -129,7 +129,7 @@ def column_seeds(columns: list[np.ndarray]) -> list[int]:
 
 
 def column_seed(column: np.ndarray) -> int:
-    """Return a number that depends on what a column holds, not on where it stands in the table."""
+    """Return a number that depends on the values of a column, not on its position in the table."""
     word = _bits(column)
     with np.errstate(over="ignore"):
         place = np.arange(1, len(word) + 1, dtype=np.uint64) * _MIX
@@ -139,7 +139,7 @@ def column_seed(column: np.ndarray) -> int:
 def folds(y: np.ndarray, n_folds: int, rng: np.random.Generator) -> np.ndarray:
     """Assign each row to a fold, (n,), every fold with its share of small and large targets.
 
-    Rows are sorted by target. Of every n_folds neighbours, each fold gets one at random.
+    Rows are sorted by target, and of every n_folds neighbours each fold gets one at random.
     """
     n = len(y)
     order = rng.permutation(n)

@@ -1,7 +1,7 @@
 """Read tables of every kind, and turn the values of one column into an array.
 
-What `columns` stands on: here is all that depends on whether a table comes from pandas, Polars,
-PyArrow, NumPy or plain lists, and nothing that a model remembers.
+Used by `columns`. All that depends on whether a table comes from pandas, Polars, PyArrow, NumPy or
+plain lists is here; nothing here is kept by a model.
 """
 
 from __future__ import annotations
@@ -13,28 +13,30 @@ import numpy as np
 from sklearn.utils.validation import check_array
 
 Scalar = str | int | float | bool
-Values = np.ndarray | nw.Series  # one column of a table as it came
+Values = np.ndarray | nw.Series  # one column of a table as it was given
 
-JOINABLE = (nw.Categorical, nw.Enum, nw.String, nw.Boolean)
-CATEGORICAL = (*JOINABLE, nw.Object)  # the types that are categorical by themselves
+JOINABLE = (nw.Categorical, nw.Enum, nw.String, nw.Boolean)  # see `factorise_by_join`
+CATEGORICAL = (*JOINABLE, nw.Object)  # the types that are categorical by default
 
-FEW = 4096  # rows; to copy a larger table at once costs memory and gains nothing
+# Rows up to which a pandas table is copied into one array. For more rows a copy costs memory and
+# saves no time. Chosen by hand.
+FEW_ROWS = 4096
 
 
 class Table(NamedTuple):
-    """A table taken apart: the values of each column as they came."""
+    """A table split into columns: the values of each as they were given."""
 
     names: list[str]
     named: bool
     values: list[Values]
 
     def label(self, position: int) -> str:
-        """Return what an error calls a column: its name, or its position where it has none."""
+        """Return how error messages refer to a column: by its name, or by its position."""
         return f"Column {self.names[position]!r}" if self.named else f"Column {position}"
 
 
 def read_table(X: Any, estimator_name: str) -> Table:
-    """Take a table apart; refuse what is not a table of at least one row and one column."""
+    """Split a table into columns; refuse what is not a table with at least one row and column."""
     try:
         frame = nw.from_native(X, pass_through=True)
         names = list(frame.columns) if isinstance(frame, nw.DataFrame | nw.LazyFrame) else []
@@ -46,7 +48,7 @@ def read_table(X: Any, estimator_name: str) -> Table:
         raise TypeError("X is a lazy table. Call .collect() on it first.")
     if not isinstance(frame, nw.DataFrame):
         return read_array(X, estimator_name)
-    if 0 in frame.shape:  # scikit-learn has the words for this
+    if 0 in frame.shape:  # raises scikit-learn's error for an empty table
         check_array(np.empty(frame.shape), estimator=estimator_name)
     named = check_names(names)
     if not named:
@@ -56,7 +58,7 @@ def read_table(X: Any, estimator_name: str) -> Table:
 
 def plain_frame(X: Any, names: list[str]) -> np.ndarray | None:
     """Return a pandas table of a few rows with these columns as one array; None for any other."""
-    if nw.dependencies.is_pandas_dataframe(X) and len(X) <= FEW and list(X.columns) == names:
+    if nw.dependencies.is_pandas_dataframe(X) and len(X) <= FEW_ROWS and list(X.columns) == names:
         return X.to_numpy()
     return None
 
@@ -75,10 +77,10 @@ def check_names(names: list) -> bool:
 
 
 def read_array(X: Any, estimator_name: str) -> Table:
-    """Take an array or a list of rows apart."""
+    """Split an array or a list of rows into columns."""
     if isinstance(X, list | tuple):
         array = np.asarray(X)
-        # NumPy writes the numbers of a mixed list as text; keep each value as it is.
+        # NumPy turns the numbers of a mixed list into text; keep each value as it is.
         X = np.asarray(X, dtype=object) if array.dtype.kind in "US" else array
     X = check_array(X, dtype=None, ensure_all_finite=False, estimator=estimator_name)
     return Table(generated_names(X.shape[1]), False, list(X.T))
@@ -96,13 +98,13 @@ def n_rows(X: Any) -> int:
 
 
 def listing(names: list[str], most: int = 10) -> str:
-    """Return the names as a list to read, cut off when long."""
+    """Return the names as text, separated by commas; only the first `most` of them."""
     tail = [f"... ({len(names) - most} more)"] if len(names) > most else []
     return ", ".join([repr(name) for name in names[:most]] + tail)
 
 
 def is_null(values: nw.Series) -> bool:
-    """Return whether a column has the type of a column that never held a value."""
+    """Return whether a column has the type that libraries give to a column without any value."""
     return isinstance(values.dtype, nw.Unknown) and values.null_count() == len(values)
 
 
@@ -123,7 +125,7 @@ def unsuitable(values: Values, label: str) -> ValueError:
 def numbers(values: Values, label: str, hint: str) -> np.ndarray:
     """Return a column as float64, (n,), NaN for a missing number; it may be a view of the table.
 
-    Refuses text and infinity; `hint` tells what to do about text.
+    Refuses text and infinity; `hint` is what the error message advises about text.
     """
     array = values if isinstance(values, np.ndarray) else series_to_array(values, label)
     if array.dtype.kind in "mM":
@@ -142,7 +144,7 @@ def numbers(values: Values, label: str, hint: str) -> np.ndarray:
 
 
 def series_to_array(values: nw.Series, label: str) -> np.ndarray:
-    """Return a data frame's column as numbers or, where its type may hold others, as objects."""
+    """Return a data frame's column as numbers, or as objects if its type may hold other values."""
     dtype = values.dtype
     if dtype.is_numeric() and not isinstance(dtype, nw.Decimal):
         return values.to_numpy()
@@ -170,7 +172,7 @@ def is_missing(value: Any) -> bool:
         return True
     try:
         return bool(value != value)
-    except (TypeError, ValueError):  # NA has no truth value, nor has an array
+    except (TypeError, ValueError):  # neither NA nor an array has a truth value
         return type(value).__name__ == "NAType"
 
 
@@ -180,15 +182,15 @@ def is_missing(value: Any) -> bool:
 def factorise(values: Values) -> tuple[np.ndarray, list[Scalar | None]]:
     """Give each distinct value of a column a number.
 
-    Only distinct values pass through Python code, one by one, so a long column with few categories
-    is fast; the numbering itself is left to the compiled code of each kind of table.
+    Only distinct values are handled one by one in Python, so a long column with few categories is
+    fast; the rows are numbered by the compiled code of each kind of table.
 
     Returns
     -------
     number : (n,) ints
-        Position in `scalars`; -1 for what the library itself calls missing.
+        Position in `scalars`; -1 for what the table's library itself treats as missing.
     scalars : list
-        In no particular order; None for missing. Seldom, two are equal.
+        Distinct values in no particular order; None for missing. In rare cases two are equal.
     """
     if isinstance(values, np.ndarray) and values.dtype.kind in "biufmM":
         array, number = np.unique(values, return_inverse=True)
@@ -212,7 +214,7 @@ def factorise_by_join(values: nw.Series) -> tuple[np.ndarray, list]:
     """Give each distinct value of a Polars or PyArrow column a number."""
     series = values.unique()
     if isinstance(values.dtype, nw.String) and 4 * len(series) > len(values):
-        # Where most rows differ a dict is faster than a join, which is what `replace_strict` is.
+        # Where many rows differ, a dict is faster than the join that `replace_strict` does.
         return factorise_list(values.to_list())
     distinct = series.to_list()
     number = values.replace_strict(distinct, list(range(len(distinct))), return_dtype=nw.Int64)
@@ -223,7 +225,7 @@ def factorise_list(values: list) -> tuple[np.ndarray, list]:
     """Give each distinct value of a list a number, with a dict."""
     try:
         distinct = list(dict.fromkeys(values))
-    except TypeError:  # unhashable values become categories by their text
+    except TypeError:  # unhashable values: their text becomes the category
         values = [as_scalar(value) for value in values]
         distinct = list(dict.fromkeys(values))
     position_of = {value: position for position, value in enumerate(distinct)}

@@ -15,13 +15,13 @@ BAND = 5  # a roughness matrix has two diagonals on either side of the main one
 
 
 class FeatureMap(ABC):
-    """Map phi_n of one column to `dim` numbers, most of them zero for the local families.
+    """Map phi_n of one column to `dim` numbers, the elements; most are zero for local maps.
 
     A map is a small object with plain constructor parameters, like a scikit-learn transformer for
-    one column. Subclass it, give the constructor parameters the names of the attributes they are
-    stored under, and write `fit`, `encode`, `dim` and `degrees`.
+    one column. Subclass it, store each constructor parameter in an attribute of the same name,
+    and write `fit`, `encode`, `dim` and `degrees`.
 
-    Numeric maps see float64 with NaN for a missing number; categorical maps see int64 codes with
+    Numeric maps are given float64 with NaN for a missing number; categorical maps int64 codes with
     -1 for a missing or unseen category.
 
     Where `constant` is true, element 0 is 1 for every row: it is *implied*, and `encode` leaves it
@@ -29,7 +29,7 @@ class FeatureMap(ABC):
     without a constant encodes a missing value as element 0 with value 1.
     """
 
-    kind: ClassVar[str] = "numeric"  # the columns it serves: "numeric" or "categorical"
+    kind: ClassVar[str] = "numeric"  # the kind of column it is for: "numeric" or "categorical"
     constant: bool = True
     all_slots: ClassVar[bool] = False  # whether `encode` returns every element but the constant
     state: ClassVar[tuple[str, ...]] = ()  # names of the fitted arrays and numbers that are saved
@@ -61,19 +61,19 @@ class FeatureMap(ABC):
     def roughness(self) -> np.ndarray:
         """Band of the symmetric matrix K of the smoothness penalty a' K a, (d, 5).
 
-        Row k holds K[k, k-2] ... K[k, k+2]. Zero, that is no penalty, unless a map says otherwise.
+        Row k holds K[k, k-2] ... K[k, k+2]. Zero, that is no penalty, unless a map overrides it.
         """
         return np.zeros((self.dim, BAND))
 
     def jitter(self, rng: np.random.Generator) -> Self:
-        """Return a fitted map with knots of its own, for one member; by default the map itself."""
+        """Return a fitted map with random knots, for one member; by default the map itself."""
         return self
 
     def merge(self, others: Sequence[Self]) -> tuple[Self, list[np.ndarray | None]]:
-        """Find one map that holds what this map and the others can express.
+        """Return one map that can express what this map and the others can express.
 
-        Returns the map and, for each of (self, *others), the matrix (dim of the merged map, dim)
-        that carries a core over exactly; None stands for the identity.
+        Also returns, for each of (self, *others), the matrix (dim of the merged map, dim) that
+        converts a core exactly to the merged map; None stands for the identity.
         """
         if any(not self.same_as(other) for other in others):
             raise ValueError(f"{self!r} cannot be merged with maps that differ from it.")
@@ -94,12 +94,12 @@ class FeatureMap(ABC):
 
     def params(self) -> dict[str, Any]:
         """Return the constructor parameters, JSON scalars only."""
-        # A grid search over np.arange hands in NumPy scalars, which JSON does not know.
+        # A grid search over np.arange passes NumPy scalars, which JSON cannot hold.
         given = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
         return {k: v.item() if isinstance(v, np.generic) else v for k, v in given.items()}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the fitted state, named arrays."""
+        """Return the fitted state as named arrays."""
         return {name: np.asarray(getattr(self, name)) for name in self.state}
 
     @classmethod
@@ -116,7 +116,7 @@ class FeatureMap(ABC):
         return type(self)(**self.params())
 
     def same_as(self, other: object) -> bool:
-        """Tell whether two fitted maps compute the same function."""
+        """Return whether two fitted maps compute the same function."""
         return (
             type(self) is type(other)
             and isinstance(other, FeatureMap)
@@ -150,7 +150,7 @@ def all_elements(n_rows: int, first: int, dim: int) -> np.ndarray:
 
 
 def second_difference_band(n_knots: int) -> np.ndarray:
-    """Return the band (n_knots, 5) of D2' D2, D2 the second differences along n_knots knots.
+    """Return the band (n_knots, 5) of D2' D2, where D2 takes second differences along the knots.
 
     >>> second_difference_band(3)[1]
     array([ 0., -2.,  4., -2.,  0.])

@@ -16,8 +16,8 @@ class BSpline(FeatureMap):
 
     u is the column scaled to -1..1 by its range, held at the ends beyond it, and the B_k are the
     B-splines of the given degree on quantile knots with clamped ends, m = n_knots - 1 + degree. At
-    any x there are degree + 1 of them non-zero, and they sum to one. The constant is among what
-    they span; it is kept all the same, for the missing value and for the order of a term.
+    any x degree + 1 of them are non-zero, and they sum to one. The constant is in their span; it is
+    kept nevertheless, to encode missing values and to define the order of a term.
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ class BSpline(FeatureMap):
         values, counts = distinct(x, sample_weight)
         self.range_ = value_range(values)
         knots = quantile_knots(values, counts, self.n_knots)
-        # The ends are added for a column of one value, whose only knot lands on 0.
+        # A column of one value has only the two ends as knots; its own knot would be at 0.
         inner = to_range(knots, self.range_) if len(knots) > 1 else np.zeros(0)
-        # Only around 0 are floats so dense that the gap between two knots has no finite inverse.
+        # Near 0 two floats can be so close that the inverse of the gap between them is infinite.
         inner = np.where(np.abs(inner) < 1e-200, 0.0, inner)
         self.breaks_ = np.unique(np.concatenate([[-1.0, 1.0], inner]))
         return self

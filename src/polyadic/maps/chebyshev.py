@@ -16,7 +16,7 @@ class Chebyshev(FeatureMap):
 
     u is the column scaled to -1..1 by its range and held at the ends beyond it, and
     T_k(cos t) = cos(k t). The span is that of `Polynomial(d)`, but every element stays within
-    -1..1, so that high degrees need no care.
+    -1..1, so that high degrees do not overflow.
 
     Parameters
     ----------

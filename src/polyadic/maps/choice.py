@@ -1,4 +1,4 @@
-"""Which map serves which column."""
+"""Choose the map of each column."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Column(Protocol):
 
 
 def map_kinds(maps: Any, X: Any, resolve) -> dict[Any, str] | None:
-    """Return the kinds of columns that explicitly given maps ask for, or None."""
+    """Return the kinds of columns that explicitly given maps require, or None."""
     if isinstance(maps, dict):
         return {key: resolve(m).kind for key, m in maps.items()}
     if isinstance(maps, str) and maps == "auto":
@@ -36,7 +36,7 @@ def choose_maps(maps: Any, columns: Sequence[_Column], resolve) -> list[FeatureM
     """Return one unfitted map per column.
 
     `maps` is "auto", one map for all columns of its kind, or a dict from column name or position to
-    map; columns that it leaves open get hats or one-hot by their kind.
+    map; the remaining columns get hats if they are numeric and one-hot if they are categorical.
     """
     special: dict[Any, FeatureMap] = {}
     chosen: dict[str, FeatureMap] = {"numeric": Hat(), "categorical": OneHot()}

@@ -8,8 +8,8 @@ import numpy as np
 def distinct(x: np.ndarray, sample_weight: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct values of x : (n,), ascending, and the summed weight of each.
 
-    Missing values and rows of weight zero are left out. Everything a map learns from a column it
-    learns from these two arrays, so that row order cannot matter and a weight of 2 is two rows.
+    Missing values and rows of weight zero are left out. Maps learn from these two arrays alone, so
+    the order of rows has no effect and a weight of 2 counts as two rows.
 
     >>> distinct(np.array([3.0, 1.0, np.nan, 3.0]), np.array([1.0, 1.0, 1.0, 2.0]))
     (array([1., 3.]), array([1., 3.]))
@@ -40,7 +40,7 @@ def mean_and_std(values: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
         return 0.0, 1.0
     if len(values) == 1:
         return float(values[0]), 1.0
-    # A power of two near the largest value is divided out, exactly, lest the squares overflow.
+    # Dividing by a power of two near the largest value is exact, and squares do not overflow.
     exponent = int(np.frexp(np.abs(values).max())[1])
     small = np.ldexp(values, -exponent)
     share = counts / counts.sum()
@@ -55,9 +55,9 @@ def value_range(values: np.ndarray) -> np.ndarray:
 
 
 def to_range(x: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Carry x : (n,) from the range `ends` : (2,) to -1..1; beyond the ends it stays at the ends.
+    """Scale x : (n,) from the range `ends` : (2,) to -1..1; values outside are set to the ends.
 
-    A range of no width carries every x to 0.
+    A range of zero width maps every x to 0.
 
     >>> to_range(np.array([0.0, 5.0, 99.0]), np.array([0.0, 10.0]))
     array([-1.,  0.,  1.])
@@ -71,8 +71,8 @@ def to_range(x: np.ndarray, ends: np.ndarray) -> np.ndarray:
 def quantiles(values: np.ndarray, counts: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Return the weighted quantiles at `levels` in 0..1, each one of the values.
 
-    The inverse of the step function of cumulated weight, which needs no notion of a single row and
-    therefore takes fractional weights as they are.
+    The inverse of the step function of cumulated weight: weights may be fractions, since no single
+    row is counted.
 
     >>> quantiles(np.array([1.0, 2.0, 9.0]), np.array([8.0, 1.0, 1.0]), np.array([0.5, 0.85, 1.0]))
     array([1., 2., 9.])
@@ -85,11 +85,11 @@ def quantiles(values: np.ndarray, counts: np.ndarray, levels: np.ndarray) -> np.
 def quantile_knots(values: np.ndarray, counts: np.ndarray, n_knots: int) -> np.ndarray:
     """Return ascending knots, at most n_knots: the ends of the column and quantiles between them.
 
-    Every other knot lies on a quantile of the rows, the rest on quantiles of the distinct values.
-    Rows alone would leave a column that is mostly zero without knots where it is not; distinct
-    values alone would spend them on outliers. The levels interleave, so that a column without ties
-    gets evenly spaced quantiles. At most n_knots distinct values: one knot each. No values: one
-    knot at zero.
+    Half of the knots lie on quantiles of the rows, the others on quantiles of the distinct values.
+    With quantiles of rows alone, a column that is mostly zero would have no knots elsewhere; with
+    those of distinct values alone, outliers would get too many knots. The levels alternate, so that
+    a column without ties gets evenly spaced quantiles. A column of at most n_knots distinct values
+    gets a knot on each, and a column without values one knot at zero.
 
     >>> quantile_knots(np.arange(101.0), np.ones(101), 5)
     array([  0.,  25.,  50.,  75., 100.])

@@ -15,8 +15,8 @@ class Fourier(FeatureMap):
     """Map a column to [1, cos(pi u), sin(pi u), ..., cos(K pi u), sin(K pi u)].
 
     u is the column scaled to -1..1 by its range and held at the ends beyond it; K is
-    `n_frequencies`. Both ends of the range have the same elements, so the map suits what comes
-    round again: hours, angles, months.
+    `n_frequencies`. Both ends of the range have the same elements, so the map suits periodic
+    columns: hours, angles, months.
 
     Parameters
     ----------

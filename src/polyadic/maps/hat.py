@@ -14,28 +14,30 @@ from polyadic.maps.base import BAND, FeatureMap, check_integer, second_differenc
 from polyadic.maps.column import distinct, quantile_knots, quantiles
 from polyadic.maps.profile import Profile
 
-_USUAL = 48  # knots at which a roughness of one is the sum of squared second differences
-AUTO_KNOTS = 24, 160
-TABLE = 1025  # quantiles of a column that a map remembers, so that it can jitter
+# Number of knots for which the roughness is the plain sum of squared second differences; for other
+# numbers it is rescaled. Chosen by hand.
+_REFERENCE_KNOTS = 48
+AUTO_KNOTS = 24, 160  # least and most knots of n_knots="auto": docs/defaults.md
+TABLE_SIZE = 1025  # quantiles of a column that a map keeps for `jitter`; chosen by hand
 
 
 class Hat(FeatureMap):
     """Map a column to the constant and one hat per knot, phi(x) = [1, h_0(x), ..., h_{K-1}(x)].
 
-    h_k is 1 at knot k, 0 at every other knot and linear in between, so that a core is the table of
-    a piecewise-linear function. Two hats at most are non-zero at any x, 1 - t and t, however many
-    knots there are. Below the first and above the last knot the function is constant.
+    h_k is 1 at knot k, 0 at every other knot and linear in between, so that a core holds the values
+    of a piecewise-linear function at the knots. At any x at most two hats are non-zero, 1 - t and
+    t, for any number of knots. Below the first and above the last knot the function is constant.
 
     Parameters
     ----------
     n_knots : int or "auto"
         Number of knots, at least 2; "auto" is the square root of the number of rows, from 24 to
-        160. The ends of the column and, in between, quantiles of the rows and of the distinct
-        values by turns. A column of fewer distinct values has a knot for each.
+        160. Knots are the ends of the column and, in between, quantiles of the rows and of the
+        distinct values in turn. A column of fewer distinct values has a knot on each.
     by_target : float
-        Share of the inner knots, 0 to 1, that the target places: on both sides of the splits of a
-        small regression tree, so that a step can be followed. Those it does not need lie on
-        quantiles too.
+        Share of the inner knots, 0 to 1, placed by the target: on both sides of the splits of a
+        small regression tree, so that the function can have steps there. If the tree has fewer
+        splits, the remaining knots lie on quantiles too.
 
     Examples
     --------
@@ -54,8 +56,8 @@ class Hat(FeatureMap):
 
     state: ClassVar[tuple[str, ...]] = ("knots_",)
 
-    # Quantiles of the rows and of the distinct values, and how the target runs along the column,
-    # for `jitter`; saving leaves them behind.
+    # For `jitter`: quantiles of the rows and of the distinct values, the target along the column,
+    # and the number of knots asked for. They are not saved.
     _tables: tuple[np.ndarray, np.ndarray] | None = None
     _profile: Profile | None = None
     _wanted: int = 2
@@ -67,12 +69,12 @@ class Hat(FeatureMap):
     def fit(
         self, x: np.ndarray, y: np.ndarray | None = None, sample_weight: np.ndarray | None = None
     ) -> Self:
-        """Place the knots on x : (n,); the target y : (n,) matters for `by_target` only."""
+        """Place the knots on x : (n,); the target y : (n,) is used for `by_target` only."""
         if self.n_knots != "auto":
             check_integer(self, "n_knots", at_least=2)
         self._check_share()
         values, counts = distinct(x, sample_weight)
-        self._wanted = self._how_many(counts)
+        self._wanted = self._n_knots_wanted(counts)
         free = len(values) > self._wanted  # otherwise there is a knot on every value
         self._tables = self._quantile_tables(values, counts) if free else (np.zeros(0), np.zeros(0))
         self._profile = None
@@ -92,27 +94,27 @@ class Hat(FeatureMap):
         self, values: np.ndarray, counts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return many quantiles of the rows and of the distinct values."""
-        size = max(TABLE, 2 * self._wanted)
+        size = max(TABLE_SIZE, 2 * self._wanted)
         levels = (np.arange(size) + 0.5) / size
         rows = quantiles(values, counts, levels)
         few = len(values) <= size
         return rows, values if few else quantiles(values, np.ones(len(values)), levels)
 
     def _n_splits(self) -> int:
-        """Return how many splits of the target get knots; each of them takes two."""
+        """Return how many splits of the tree get knots; each of them needs two."""
         return int(self.by_target * (self._wanted - 2)) // 2
 
     def _jumps(self, rng: np.random.Generator | None = None) -> np.ndarray:
         """Return the knots that the target places; with a generator, those of a bootstrap."""
         return np.zeros(0) if self._profile is None else self._profile.jumps(self._n_splits(), rng)
 
-    def _how_many(self, counts: np.ndarray) -> int:
-        """Resolve n_knots="auto" by how many rows the counts are worth."""
+    def _n_knots_wanted(self, counts: np.ndarray) -> int:
+        """Return n_knots, "auto" resolved by the effective number of rows."""
         if self.n_knots != "auto":
             return int(self.n_knots)
         low, high = AUTO_KNOTS
-        worth = max(counts.sum(), counts.sum() ** 2 / np.sum(counts**2)) if len(counts) else 0.0
-        return int(np.clip(np.sqrt(worth), low, high))
+        rows = max(counts.sum(), counts.sum() ** 2 / np.sum(counts**2)) if len(counts) else 0.0
+        return int(np.clip(np.sqrt(rows), low, high))
 
     def encode(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the two hats around each x : (n,); see `FeatureMap.encode`."""
@@ -138,20 +140,21 @@ class Hat(FeatureMap):
     def roughness(self) -> np.ndarray:
         """Band of the squared second differences along the knots, (d, 5); none on the constant."""
         n_knots = self.dim - 1
-        fine = max(n_knots - 1, 1) / (_USUAL - 1)  # finer knots make the same curve look smoother
+        # The same curve has smaller second differences on finer knots.
+        fine = max(n_knots - 1, 1) / (_REFERENCE_KNOTS - 1)
         return np.vstack([np.zeros((1, BAND)), fine**1.5 * second_difference_band(n_knots)])
 
     def jitter(self, rng: np.random.Generator) -> Self:
-        """Return a map with inner knots at random quantiles, one level drawn in each stratum.
+        """Return a map with inner knots at random quantiles, one level in each of equal intervals.
 
-        Knots that the target places come from a tree on a bootstrap of the column. The ends stay.
-        A column with a knot on every distinct value has nothing to vary: its map returns itself.
+        Knots placed by the target come from a tree on a bootstrap of the column. The ends stay.
+        If every distinct value has a knot, there is nothing to vary and the map itself is returned.
         """
         self._check_fitted()
         if self._tables is None:
             raise ValueError(
-                f"{self!r} was restored from its saved knots and no longer knows the column it was "
-                "fitted on, so it cannot draw other knots. Fit it again first."
+                f"{self!r} was restored from its saved knots, without the column it was fitted on, "
+                "so it cannot draw other knots. Fit it again first."
             )
         if len(self._tables[0]) == 0:
             return self
@@ -165,10 +168,10 @@ class Hat(FeatureMap):
         return self._with_knots(np.unique(np.concatenate(knots)))
 
     def merge(self, others: Sequence[Self]) -> tuple[Self, list[np.ndarray | None]]:
-        """Return the map on the union of all knots, and the matrix that carries each core over.
+        """Return the map on the union of all knots, and the matrix that converts each core to it.
 
         A hat of one map is piecewise linear on the union of knots and constant beyond its own
-        ends, so its values at the union's knots say all of it: the transfer is exact.
+        ends, so its values at all knots of the union determine it: the conversion is exact.
         """
         for other in others:
             if not isinstance(other, Hat):
@@ -183,11 +186,11 @@ class Hat(FeatureMap):
         return out
 
     def _transfer(self, knots: np.ndarray) -> np.ndarray | None:
-        """Return phi at other knots, written out with the constant: (1 + other knots, d)."""
+        """Return the matrix (1 + number of other knots, d) that converts a core to other knots."""
         if np.array_equal(knots, self.knots_):
             return None
         index = np.empty((len(knots), 2), dtype=np.int32)
-        value = np.empty((len(knots), 2))  # float64: a transfer is exact
+        value = np.empty((len(knots), 2))  # float64, to be exact
         kernels.hats(knots, self.knots_, 1, 0.0, index, value)
         out = np.zeros((1 + len(knots), self.dim))
         out[0, 0] = 1.0

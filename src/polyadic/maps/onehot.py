@@ -12,14 +12,14 @@ from polyadic.maps.base import FeatureMap, check_integer
 class OneHot(FeatureMap):
     """Map a category to the constant and its own indicator, phi(x) = [1, v], v one-hot.
 
-    The column is given as codes 0, 1, 2, ..., with -1 for a missing or unseen category. Whatever
-    the number of categories, a row has one slot.
+    The column is given as codes 0, 1, 2, ..., with -1 for a missing or unseen category. A row
+    has one slot, for any number of categories.
 
     Parameters
     ----------
     min_count : int
-        Rows, counted with their weights, that a category needs to have an element of its own.
-        Rarer categories fold into the constant element: they encode to value 0, as a missing or
+        Rows, counted with their weights, that a category needs to get its own element. Rarer
+        categories are merged into the constant element: they encode to value 0, as a missing or
         unseen category does. With 1, any row of positive weight is enough, however small the
         weight.
 
@@ -43,7 +43,7 @@ class OneHot(FeatureMap):
     def fit(
         self, x: np.ndarray, y: np.ndarray | None = None, sample_weight: np.ndarray | None = None
     ) -> Self:
-        """Learn from codes x : (n,) the element of each code, `lookup_`, 0 for a folded one."""
+        """Learn from codes x : (n,) the element of each code, `lookup_`; 0 for a rare category."""
         check_integer(self, "min_count", at_least=1)
         codes = np.asarray(x, dtype=np.int64)
         known = codes >= 0
@@ -53,7 +53,7 @@ class OneHot(FeatureMap):
             weight = np.asarray(sample_weight, dtype=np.float64)
             known &= weight > 0
             codes, weight = codes[known], weight[known]
-            order = np.lexsort((weight, codes))  # sums of fractions depend on the order of terms
+            order = np.lexsort((weight, codes))  # a sum of fractions depends on its order
             counts = np.bincount(codes[order], weights=weight[order], minlength=1)
         kept = counts > 0 if self.min_count == 1 else counts >= self.min_count
         self.lookup_ = np.where(kept, np.cumsum(kept), 0).astype(np.int32)

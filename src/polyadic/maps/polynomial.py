@@ -10,8 +10,11 @@ from polyadic.kernels import encode as kernels
 from polyadic.maps.base import FeatureMap, all_elements, check_integer
 from polyadic.maps.column import distinct, mean_and_std
 
-LARGEST = 1e30  # of a basis element: float32 ends at 3e38, and the model multiplies on from here
-CONSTANT = 1e-9  # an element that varies less than this, relative to its size, is rounding error
+# Largest basis element. float32 ends at 3e38, and the model multiplies elements by more numbers.
+LARGEST_ELEMENT = 1e30
+# An element whose standard deviation is less than this share of its size counts as constant: only
+# rounding errors vary. Chosen by hand.
+ROUNDING = 1e-9
 
 
 class Polynomial(FeatureMap):
@@ -33,8 +36,8 @@ class Polynomial(FeatureMap):
     Notes
     -----
     Without `normalize`, z is held within +-1e30^(1/(d-1)), so that no power leaves the range of
-    float32. That is far away for small d (1e15 for d=3) and near for large d (2.5 for d=75), where
-    `normalize` is the better map.
+    float32. The limit is large for small d (1e15 for d=3) and small for large d (2.5 for d=75),
+    where `normalize` is the better choice.
 
     Examples
     --------
@@ -90,7 +93,7 @@ class Polynomial(FeatureMap):
         element = self._powers(x)  # (n, d-1)
         if self.standardize:
             element = (element - self.element_mean_) / self.element_std_
-            element = np.clip(element, -LARGEST, LARGEST)
+            element = np.clip(element, -LARGEST_ELEMENT, LARGEST_ELEMENT)
             element[np.isnan(x)] = 0.0
         return index, element.astype(np.float32)
 
@@ -105,14 +108,14 @@ class Polynomial(FeatureMap):
         return np.arange(self.d)
 
     def _scaled(self, x: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore"):  # an infinite z is the limit, and the callers take it
+        with np.errstate(over="ignore"):  # the callers accept an infinite z
             return (x - self.mean_) / self.std_
 
     def _powers(self, x: np.ndarray) -> np.ndarray:
         """Return z, ..., z^(d-1) : (n, d-1), zeros for a missing x."""
-        # The largest power of a far z would be infinite in float32, and one infinity in a product
+        # The largest power of a large z would be infinite in float32, and one infinity in a product
         # of columns makes the whole prediction NaN. Beyond the limit the map is constant instead.
-        limit = LARGEST ** (1.0 / max(self.d - 1, 1))
+        limit = LARGEST_ELEMENT ** (1.0 / max(self.d - 1, 1))
         power = np.empty((len(x), self.d - 1))
         kernels.powers(np.clip(self._scaled(x), -limit, limit), power)
         return power
@@ -122,6 +125,6 @@ class Polynomial(FeatureMap):
         mean = np.sum(share * power, axis=0)
         std = np.sqrt(np.sum(share * (power - mean) ** 2, axis=0))
         size = np.sqrt(np.sum(share * power**2, axis=0))
-        # z^2 of a column of two equally frequent values is 1, always: leave its scale alone.
+        # z^2 of a column of two equally frequent values is always 1: do not divide by its zero std.
         self.element_mean_ = mean
-        self.element_std_ = np.where(std > CONSTANT * size, std, 1.0)
+        self.element_std_ = np.where(std > ROUNDING * size, std, 1.0)

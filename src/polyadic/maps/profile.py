@@ -1,4 +1,4 @@
-"""How a target runs along a column, and where it jumps."""
+"""The mean of the target along a column, and where it jumps."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import numpy as np
 from polyadic.kernels.tree import best_splits
 from polyadic.maps.column import to_range
 
-ROWS = 20_000  # of a longer column every second, third, ... row is read: sorting is what costs
-GROUPS = 2048  # of neighbouring values that a profile holds at most
-_LEAST = 8  # a leaf holds at least one in so many of the weight that equal leaves would
+# All three are chosen by hand.
+ROWS = 20_000  # rows read at most: of a longer column every second, third, ... row, to sort fewer
+GROUPS = 2048  # groups of neighbouring values in a profile, at most
+_LEAF_DIVISOR = 8  # the least weight of a leaf is that of one of n_splits + 1 equal leaves over 8
 
 
 @dataclass(frozen=True)
 class Profile:
     """Weight and summed target of groups of neighbouring values, ascending.
 
-    first, last : smallest and largest value of each group, (m,). The same for most columns.
-    weight, total : summed weight, and weighted sum of the target carried to -1..1, (m,).
+    first, last : smallest and largest value of each group, (m,). Equal if there are few values.
+    weight, total : summed weight, and weighted sum of the target scaled to -1..1, (m,).
     """
 
     first: np.ndarray
@@ -32,7 +33,7 @@ class Profile:
         """Read the target y : (n,) along x : (n,).
 
         Missing values and rows of weight zero are left out. Up to `ROWS` rows their order does not
-        matter; beyond, estimators hand them over in an order that goes by their content.
+        matter; for more rows it does, but estimators pass them sorted by their content.
         """
         rows = slice(None, None, -(-len(x) // ROWS) or 1)
         x, y = np.asarray(x, dtype=np.float64)[rows] + 0.0, np.asarray(y, dtype=np.float64)[rows]
@@ -44,7 +45,7 @@ class Profile:
         y = to_range(y, np.array([y.min(), y.max()]))
         order = np.lexsort((weight, y, x))
         x, y, weight = x[order], y[order], weight[order]
-        # Equal pairs are merged first, so that a weight of 2 is the row twice to the last bit.
+        # Equal pairs are merged first: a weight of 2 then gives the same bits as the row twice.
         pairs = _starts(x, y)
         x, y, weight = x[pairs], y[pairs], np.add.reduceat(weight, pairs)
         values = _starts(x)
@@ -60,13 +61,13 @@ class Profile:
     def jumps(self, n_splits: int, rng: np.random.Generator | None = None) -> np.ndarray:
         """Return the values on both sides of the splits of a small regression tree, ascending.
 
-        With a generator, the tree of a bootstrap: every group counts by a random weight.
+        With a generator, the tree of a bootstrap: every group gets a random weight.
         """
         weight, total = self.weight, self.total
         if rng is not None:
             chance = rng.exponential(size=len(weight))
             weight, total = weight * chance, total * chance
-        at = best_splits(weight, total, n_splits, weight.sum() / (_LEAST * (n_splits + 1)))
+        at = best_splits(weight, total, n_splits, weight.sum() / (_LEAF_DIVISOR * (n_splits + 1)))
         return np.union1d(self.last[at - 1], self.first[at])
 
 
