@@ -86,7 +86,7 @@ TWO_CLASSES: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
         without(prior, learn_spreads=lambda problem, shapes: np.ones(len(shapes))),
         {},
     ),
-    ("no least spread", without(prior, _LEAST=0.0), {}),
+    ("no least spread", without(prior, _LEAST_TOTAL_SPREAD=0.0), {}),
     ("one member", nothing, {"n_members": 1}),
     ("five members", nothing, {"n_members": 5}),
     ("rank 16", nothing, {"rank": 16}),

@@ -1,1 +1,1 @@
-"""What is minimised: losses, penalties, the prior of the weight tensor, and all of it together."""
+"""What is minimised: losses, penalties, the prior of the weight tensor, and the whole problem."""

@@ -1,8 +1,8 @@
-"""Penalties on the cores: one protocol, and a line in `PENALTIES` for every kind.
+"""Penalties on the cores: one protocol, and one line in `PENALTIES` per kind.
 
-L2 and smoothness are both quadratic forms sum_n tr(A' K_n A) with a banded K_n, one for each
-column, so one class serves both, and their bands add. The order penalty is the paper's. A solver
-declares which kinds it can minimise, by their names here, and refuses the others.
+L2 and smoothness are both quadratic forms sum_n tr(A' K_n A) with one banded K_n per
+column, so one class is enough for both, and their bands add. The order penalty is the paper's. A
+solver declares which kinds it can minimise, by their names here, and refuses the others.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ if TYPE_CHECKING:
     from polyadic.maps.base import FeatureMap
     from polyadic.networks.cp import CPCores
 
-_LARGEST = 1e12  # of an emphasis: a larger one changes nothing, and its square would leave float32
+# Largest emphasis. A larger one has no other effect, and its square would leave the float32 range.
+_LARGEST_EMPHASIS = 1e12
 
 
 class Penalty(Protocol):
-    """What every penalty can tell."""
+    """The methods of every penalty."""
 
     def value(self, cores: CPCores) -> float:
         """Return the penalty."""
         ...
 
     def add_gradient(self, cores: CPCores, out: Sequence[np.ndarray]) -> None:
-        """Add the gradient with respect to the factors to `out`, one array for each."""
+        """Add the gradient with respect to the factors to `out`, one array per factor."""
         ...
 
     def active(self) -> bool:
-        """Tell whether it is more than zero for any cores."""
+        """Return whether the penalty can be above zero."""
         ...
 
 
@@ -51,12 +52,12 @@ class Banded:
         return float(sum(np.sum(a * half) for a, half in parts))
 
     def add_gradient(self, cores: CPCores, out: Sequence[np.ndarray]) -> None:
-        """Add the gradient to `out`, one array for each factor, then one for each additive part."""
+        """Add the gradient to `out`, one array per factor, then one per additive part."""
         for target, half in zip(out, self._slopes(cores)):
             target += 2.0 * half
 
     def active(self) -> bool:
-        """Tell whether any band has an entry."""
+        """Return whether any band has a non-zero entry."""
         return any(np.any(band != 0) for band in self.bands)
 
     def __add__(self, other: Banded) -> Banded:
@@ -87,8 +88,8 @@ def band_product(band: np.ndarray, a: np.ndarray) -> np.ndarray:
 class Norm:
     """Norm of the weight tensor, strength * <W, (M_1 x ... x M_N) W>.
 
-    metric[n] : (d_n, 5) is M_n about its diagonal. Other than L2 and smoothness of the factors, it
-    depends on the model alone, and not on how it is written as a sum of R terms.
+    metric[n] : (d_n, 5) is M_n about its diagonal. Unlike L2 and smoothness of the factors, it
+    depends on the model alone, not on how the model is written as a sum of R terms.
     """
 
     strength: float
@@ -114,7 +115,7 @@ class Norm:
             ahead = ahead * gram
 
     def active(self) -> bool:
-        """Tell whether its strength is above zero."""
+        """Return whether the strength is above zero."""
         return self.strength > 0
 
 
@@ -122,8 +123,8 @@ class Norm:
 class Prior:
     """A prior of the weight tensor, see `polyadic.objective.prior`.
 
-    precision[n] : (d_n, 5) is that of the main effect of column n, and n_rows what the rows are
-    worth.
+    precision[n] : (d_n, 5) is the precision of the main effect of column n, constant[n] whether its
+    map has an implied constant, and n_rows the effective number of rows.
     """
 
     precision: list[np.ndarray]
@@ -131,7 +132,7 @@ class Prior:
     n_rows: float
 
     def norm(self, interaction: float) -> Norm:
-        """Return the prior as a penalty on the mean loss, to be multiplied with the noise."""
+        """Return the prior as a penalty on the mean loss, to be multiplied by the noise."""
         metric = []
         for band, constant in zip(self.precision, self.constant):
             band = band / interaction
@@ -143,10 +144,10 @@ class Prior:
 
 @dataclass(frozen=True)
 class Order:
-    """Order penalty alpha <B*W, B*W>: the higher the order of a term, the dearer its coefficient.
+    """Order penalty alpha <B*W, B*W>: coefficients of higher order are penalised more.
 
     B is the outer product of the vectors in `emphasis`, b^(n) = beta ** degree (paper, section VI).
-    The additive part of a model, of order one at most, stays outside of W.
+    The additive part of a model, of order one at most, is not penalised.
     """
 
     alpha: float
@@ -170,11 +171,11 @@ class Order:
             target += self.alpha * gradient
 
     def active(self) -> bool:
-        """Tell whether its strength is above zero."""
+        """Return whether the strength is above zero."""
         return self.alpha > 0
 
 
-# By the names under which solvers declare what they can minimise, see `Problem.penalties`.
+# The keys are the names by which solvers declare what they can minimise: see `Problem.penalties`.
 PENALTIES: dict[str, type[Penalty]] = {
     "factors": Banded,
     "factors by noise": Banded,
@@ -186,11 +187,11 @@ PENALTIES: dict[str, type[Penalty]] = {
 def ridge(maps: Sequence[FeatureMap], strength: float, many: float = np.inf) -> Banded:
     """Build the L2 penalty, strength * sum a^2, on all elements but implied constants.
 
-    A numeric column of more than `many` elements counts as one of that many: finer knots shall not
-    shrink the same curve more.
+    A numeric column of more than `many` elements is penalised like one of `many` elements: finer
+    knots should not shrink the same curve more.
 
-    Shrinking the constant element too would pull every product towards zero; shrinking the others
-    alone pulls a factor towards a constant, that is, a column towards having no effect.
+    Shrinking the constant element too would pull every product towards zero. Shrinking the others
+    alone pulls a factor towards a constant, so that its column has no effect.
     """
     bands = [np.zeros((m.dim, 5)) for m in maps]
     for band, m in zip(bands, maps):
@@ -212,4 +213,4 @@ def emphasis(maps: Sequence[FeatureMap], beta: float) -> list[np.ndarray]:
     [array([1., 2., 4.])]
     """
     with np.errstate(over="ignore"):
-        return [np.minimum(float(beta) ** m.degrees, _LARGEST) for m in maps]
+        return [np.minimum(float(beta) ** m.degrees, _LARGEST_EMPHASIS) for m in maps]

@@ -1,14 +1,14 @@
 """The prior of the weight tensor, and how the rows determine its scale.
 
-f is a sum of terms f_S over sets S of columns. The prior says that f_S varies with a variance of
-interaction^(|S| - 1) times the product of the spreads of its columns: what two columns do together
-is smaller than what each does alone, and columns that do little alone are not expected to do much
-together. As a penalty that is a norm of the weight tensor, <W, (M_1 x ... x M_N) W>, which asks
-nothing about how W is written as a sum of R terms: penalties on the factors do.
+f is a sum of functions f_S over sets S of columns. Under the prior, f_S has a variance of
+interaction^(|S| - 1) times the product of the spreads of its columns: the interaction of two
+columns is expected to be smaller than their main effects, and columns with small main effects are
+expected to interact little. As a penalty this is a norm of the weight tensor, <W, (M_1 x ... x M_N) W>. It
+does not depend on how W is written as a sum of R terms, while penalties on the factors do.
 
-The spread of a column, the variance of its effect, is learnt from an additive model by empirical
-Bayes: it is what the effect's size says, given how many numbers the rows could determine of it.
-How much interaction to expect is tried on held-out rows, see `polyadic.training.strategies`.
+The spread of a column, the variance of its main effect, is learnt from an additive model by
+empirical Bayes: the squared size of the effect over its degrees of freedom. The interaction is
+chosen on held-out rows, see `polyadic.training.strategies`.
 """
 
 from __future__ import annotations
@@ -26,25 +26,29 @@ from polyadic.maps.base import FeatureMap
 from polyadic.objective.penalties import Prior
 from polyadic.objective.problem import Problem
 
-# Precision of a numeric column's effect of spread one: of its values, and of second differences.
-# Together they make curves of about unit variance that vary over some four per cent of the rows.
+# Precision of the effect of a numeric column of spread one: of its values (_RIDGE, at
+# _REFERENCE_KNOTS knots) and of its second differences (_ROUGH). Together they give curves of about
+# unit variance that vary over about four per cent of the rows.
 _RIDGE, _ROUGH = 0.18, 2.7
-_USUAL = 48.0  # knots, to which _RIDGE belongs
-_LEAST = 1.0  # of all spreads together: columns without an effect may still interact
-_PASSES = 10
-_PACE = 0.9
-_SETTLED = 0.1  # change of all logarithms in a pass
-_BOUNDS = 1e-4, 1e3
-_LONGEST = 2.0  # step of a logit: a parabola knows less about what is farther away
-_TINY = 1e-12
-_BAND = 4  # reach of normal equations of four slots
+_REFERENCE_KNOTS = 48.0
+# A spread is at least this over the number of columns: columns without a main effect may still
+# interact. `benchmarks/ablation.py --classes` measures it.
+_LEAST_TOTAL_SPREAD = 1.0
+# How spreads are learnt; all chosen by hand.
+_MAX_PASSES = 10  # over all columns
+_SPREAD_RATE = 0.9  # share of the step to the new log spread that is taken
+_SPREAD_TOLERANCE = 0.1  # stop when no log spread changes by more than this in a pass
+_SPREAD_BOUNDS = 1e-4, 1e3
+_LARGEST_STEP = 2.0  # of a logit: far from the present point the parabola is a poor approximation
+_TINY = 1e-12  # keeps divisors and logarithms away from zero
+_BAND_WIDTH = 4  # diagonals of the normal equations of four slots
 
 
 def learn(problem: Problem, maps: Sequence[FeatureMap]) -> Prior:
     """Return the prior of these columns, its spreads learnt from the problem's rows."""
     check_maps(problem.local)
     shapes = [precision(m) for m in maps]
-    spreads = np.maximum(learn_spreads(problem, shapes), _LEAST / len(shapes))
+    spreads = np.maximum(learn_spreads(problem, shapes), _LEAST_TOTAL_SPREAD / len(shapes))
     scaled = [shape / spread for shape, spread in zip(shapes, spreads)]
     return Prior(scaled, [m.constant for m in maps], problem.effective_rows)
 
@@ -55,7 +59,7 @@ def precision(m: FeatureMap) -> np.ndarray:
     first = int(m.constant)
     if m.kind == "numeric":
         band += _ROUGH * m.roughness
-        band[first:, 2] += _RIDGE * min(1.0, _USUAL / m.dim)
+        band[first:, 2] += _RIDGE * min(1.0, _REFERENCE_KNOTS / m.dim)
     else:
         band[first:, 2] = 1.0
     return band
@@ -74,14 +78,14 @@ class _Effect:
     @classmethod
     def start(cls, problem: Problem, n: int, band: np.ndarray) -> _Effect:
         first = int(problem.local.layout.constant[n])
-        lower = np.zeros((len(band) - first, _BAND))
+        lower = np.zeros((len(band) - first, _BAND_WIDTH))
         lower[:, :3] = band[first:, 2:]
         room = [np.empty_like(lower) for _ in range(3)]
         zero = np.zeros((problem.n_outputs, len(lower)))
         return cls(column_slots(problem.local, n), lower, zero, room=room)
 
     def gain(self, model: Quadratic) -> float:
-        """Return about how much the loss would fall by this column alone."""
+        """Return about how much this column alone would lower the loss."""
         moments, gain = self.room[0], 0.0
         for k in range(len(self.values)):
             pull = np.empty(self.values.shape[1])
@@ -90,7 +94,7 @@ class _Effect:
         return gain
 
     def update(self, raw: np.ndarray, model: Quadratic, noise: float, longest: float) -> None:
-        """Move the effect to its minimum, the others fixed, and the spread to what it tells."""
+        """Move the effect to its minimum with the others fixed, and update its spread."""
         moments, factor, inverse = self.room
         freedom, size = 0.0, 0.0
         for k, values in enumerate(self.values):
@@ -110,9 +114,9 @@ class _Effect:
             kernel.times(self.shape, values, pull)
             freedom += kernel.band_dot(inverse, moments)
             size += float(np.sum(values * pull))
-        told = np.log(max(size, _TINY) / (self.spread * max(freedom, _TINY)))
-        self.spread *= np.exp(_PACE * np.clip(told, -4.0, 4.0))
-        self.spread = float(np.clip(self.spread, *_BOUNDS))
+        change = np.log(max(size, _TINY) / (self.spread * max(freedom, _TINY)))
+        self.spread *= np.exp(_SPREAD_RATE * np.clip(change, -4.0, 4.0))
+        self.spread = float(np.clip(self.spread, *_SPREAD_BOUNDS))
 
 
 def learn_spreads(problem: Problem, shapes: Sequence[np.ndarray]) -> np.ndarray:
@@ -122,23 +126,23 @@ def learn_spreads(problem: Problem, shapes: Sequence[np.ndarray]) -> np.ndarray:
     # A row that stands for several counts as several.
     rows = problem.effective_rows
     weight = problem.unit_weights() * (rows / n if rows else 1.0)
-    everything = np.arange(n)
+    all_rows = np.arange(n)
     raw = np.tile(np.asarray(problem.intercept, dtype=np.float64), (n, 1))
     model = Quadratic(np.empty_like(raw), np.empty_like(raw))
     effects = [_Effect.start(problem, k, shape) for k, shape in enumerate(shapes)]
-    noise, longest = 1.0, np.inf if loss.location_scale else _LONGEST
+    noise, longest = 1.0, np.inf if loss.location_scale else _LARGEST_STEP
 
     compiled, curvature = loss.compiled(), loss.compiled_curvature()
 
     def measure() -> float:
         curvatures(curvature, y, weight, raw, model.curvature)
-        return weighted_losses(compiled, y, weight, everything, 0, raw, model.slope)
+        return weighted_losses(compiled, y, weight, all_rows, 0, raw, model.slope)
 
     measure()
     gains = [effect.gain(model) for effect in effects]
-    order = np.argsort(-np.array(gains), kind="stable")  # not by their place in the table
+    order = np.argsort(-np.array(gains), kind="stable")  # not by position in the table
     spreads = np.ones(len(effects))
-    for _ in range(_PASSES):
+    for _ in range(_MAX_PASSES):
         before = spreads
         for k in order:
             total = measure()
@@ -146,6 +150,6 @@ def learn_spreads(problem: Problem, shapes: Sequence[np.ndarray]) -> np.ndarray:
                 noise = 2.0 * max(total / (weight.sum() * raw.shape[1]), _TINY)
             effects[k].update(raw, model, noise, longest)
         spreads = np.array([effect.spread for effect in effects])
-        if np.all(np.abs(np.log(spreads / before)) < _SETTLED):
+        if np.all(np.abs(np.log(spreads / before)) < _SPREAD_TOLERANCE):
             break
     return spreads

@@ -1,4 +1,4 @@
-"""What a solver is given: rows, a loss and penalties."""
+"""The problem that a solver is given: rows, a loss and penalties."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from polyadic.objective.penalties import Banded, Norm, Order, Penalty, Prior
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows to learn from or to be judged on."""
+    """Rows to train on or to evaluate on, with their local features."""
 
     local: LocalFeatures
     y: np.ndarray  # (n, L), for softmax (n, 1)
@@ -24,7 +24,7 @@ class Rows:
 
     @classmethod
     def encode(cls, rows: CodedRows, maps: Sequence[FeatureMap]) -> Rows:
-        """Send coded columns through the maps."""
+        """Encode coded columns with the maps."""
         return cls(encode(maps, rows.columns), rows.y, rows.weight)
 
 
@@ -32,8 +32,9 @@ class Rows:
 class Problem:
     """Minimise the mean loss plus penalties over the cores.
 
-    `scaled` is multiplied with the solver's estimate of the noise, the loss that is left on
-    held-out rows: noisy tables are then smoothed more than clean ones by the same constants.
+    `fixed` and `scaled` are L2 and smoothness penalties on the factors. `scaled` is multiplied by
+    the solver's estimate of the noise, the loss on held-out rows: with the same constants, noisy
+    tables are then smoothed more than clean ones.
     """
 
     rows: Rows
@@ -44,12 +45,12 @@ class Problem:
     fixed: Banded
     scaled: Banded
     order: Order | None = None
-    separate: bool = False  # L tensors of their own, or one with L outputs
+    separate: bool = False  # L separate tensors, or one tensor with L outputs
     weight_unit: float = 0.0  # the weight of one row; 0 stands for the rows' mean
-    extras_l2: float = 0.0  # on the arrays of a network that belong to no column
-    effective_rows: float = 0.0  # of weight one, that the training rows count as
-    prior: Prior | None = None  # of the weight tensor, as the rows tell it
-    norm: Norm | None = None  # the prior as a penalty, times the noise
+    extras_l2: float = 0.0  # strength of L2 on the arrays of a network that belong to no column
+    effective_rows: float = 0.0  # how many rows of weight one the training rows count as
+    prior: Prior | None = None  # of the weight tensor, learnt from the rows
+    norm: Norm | None = None  # the prior as a penalty, multiplied by the noise
 
     def penalties(self) -> dict[str, Penalty]:
         """Return the penalties that are not zero, by their names in `PENALTIES`."""

@@ -1,4 +1,4 @@
-"""Losses: what a raw prediction costs, given the target. One file each, and a line in `LOSSES`."""
+"""Losses: how far a raw prediction is from the target. One file and one line in `LOSSES` each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOSSES: dict[str, type[Loss]] = {
 
 
 def names(target: str = "numbers") -> list[str]:
-    """Return the names of the losses that allow such a target, "numbers" or "classes".
+    """Return the names of the losses for a target of "numbers" or of "classes".
 
     >>> names("classes")
     ['log_loss', 'squared_error']
@@ -45,13 +45,13 @@ def names(target: str = "numbers") -> list[str]:
 
 
 def resolve(loss: str | Loss, target: str = "numbers") -> Loss:
-    """Return the loss of that name, or the instance itself, if it allows such a target.
+    """Return the loss of that name, or the given instance, if it allows this kind of target.
 
     Parameters
     ----------
     loss : str or Loss
     target : "numbers", "two classes" or "classes"
-        A loss for classes serves two of them as well.
+        A loss for classes also allows two classes.
 
     >>> resolve("poisson")
     Poisson()

@@ -1,7 +1,7 @@
-"""What a loss looks like, and where its compiled and its torch form are declared.
+"""The base class of losses, which declares their compiled and their torch form.
 
 Shapes: y : (n, L), for softmax (n, 1) with the number of the class; raw : (n, L); sample_weight :
-(n,). Every loss is a mean over rows; several outputs add up.
+(n,). Every loss is a mean over rows and a sum over outputs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numba.core.errors import NumbaError
 from polyadic.kernels import losses as kernel
 from polyadic.objective.losses.links import LINKS
 
-# The forms that a loss may have, and what writes each down.
+# The forms that a loss may have, and the method that defines each.
 FORMS = {
     "compiled": "`value_and_slope`, which Numba compiles",
     "curvature": "`curvature`, which Numba compiles",
@@ -29,15 +29,16 @@ FORMS = {
 class Loss:
     """A loss, its slope, and the link between a raw prediction and the mean.
 
-    A loss of your own is a frozen dataclass that subclasses `Loss`. Its fields are its parameters:
-    numbers. It writes at least one of these forms, each for what needs it:
+    A loss of your own is a frozen dataclass that subclasses `Loss`. Its fields are its parameters,
+    which must be numbers. It defines at least one of these forms:
 
     value_and_slope(y, raw, *parameters) -> (value, slope)
         A static method on plain numbers, compiled by Numba: the loss of one output of one row, and
-        its derivative by raw. For engine="fused" and solver="riemannian".
+        its derivative with respect to raw. For engine="fused" and solver="riemannian".
     curvature(y, raw, *parameters) -> number
-        The same for the second derivative, or for that of a parabola that is above the loss and
-        touches it at raw. For solver="als", together with `value_and_slope`.
+        A static method as above: the second derivative of the loss, or that of a parabola that is
+        nowhere below the loss and touches it at raw. For solver="als", which needs
+        `value_and_slope` as well.
     torch_losses(self, y, raw) -> (n,)
         On tensors (n, L): the loss of each row, its outputs added up. For engine="torch" and the
         tensor-network estimators.
@@ -49,14 +50,15 @@ class Loss:
     link_name : "identity", "log", "logit" or "softmax"
         Between the mean and the raw prediction.
     targets : tuple
-        What it allows y to be: "numbers", "two classes" (y is 0 or 1) and "classes".
+        The kinds of y that it allows: "numbers", "two classes" (y is 0 or 1) and "classes".
     location_scale : bool
-        Whether y may be centred and scaled: whether the loss measures differences raw - y, so that
-        other units of y change its value by a factor only, or by what its parameters mean.
+        Whether y may be centred and scaled: whether the loss is a function of raw - y, so that
+        other units of y change its value by a factor only. Parameters are then in units of the
+        scaled y.
     quadratic : bool
         Whether the loss is (raw - y)^2.
     exact_curvature : bool
-        Whether least squares gain nothing from a longer step than to the minimum of the parabola.
+        Whether solver="als" need not try longer steps than to the minimum of the parabola.
     """
 
     code: ClassVar[int] = kernel.OWN
@@ -73,26 +75,26 @@ class Loss:
         written = {"value_and_slope", "curvature", "torch_losses"} & cls.__dict__.keys()
         if written and "code" not in cls.__dict__ and cls.code != kernel.OWN:
             raise TypeError(
-                f"{cls.__name__} writes {sorted(written)[0]!r}, but inherits the compiled loss of "
+                f"{cls.__name__} defines {sorted(written)[0]!r}, but inherits the compiled loss of "
                 f"{cls.__mro__[1].__name__}. Subclass Loss itself."
             )
 
     @property
     def shape(self) -> float:
-        """The one number that a coded loss may be tuned by."""
+        """The parameter of a loss with a code: a level or a width; 0 if it has none."""
         return 0.0
 
     # ---- the forms ------------------------------------------------------------------------------
 
     def has(self, form: str) -> bool:
-        """Tell whether the loss has the form "compiled", "curvature" or "torch"."""
+        """Return whether the loss has the form "compiled", "curvature" or "torch"."""
         if form == "torch":
             return type(self).torch_losses is not Loss.torch_losses
         own = self.value_and_slope if form == "compiled" else self.curvature
         return self.code in kernel.CODES or own is not None
 
     def require(self, form: str, user: str) -> None:
-        """Raise ValueError where the loss lacks the form that `user` needs."""
+        """Raise ValueError if the loss lacks the form that `user` needs."""
         if not self.has(form):
             raise ValueError(
                 f"{user} cannot train {self!r}: the loss lacks {FORMS[form]}. It has "
@@ -100,13 +102,13 @@ class Loss:
             )
 
     def compiled(self, dtype: type = float) -> kernel.LossForm:
-        """Return value and slope, for kernels that work in this precision."""
+        """Return the compiled value and slope, for kernels that work in this precision."""
         self.require("compiled", "A compiled solver")
         own = self._compile("value_and_slope")
         return kernel.LossForm(self.code, dtype(self.shape), own)
 
     def compiled_curvature(self) -> kernel.LossForm:
-        """Return the curvature, for `kernels.losses.curvatures`."""
+        """Return the compiled curvature, for `kernels.losses.curvatures`."""
         self.require("curvature", "solver='als'")
         own = self._compile("curvature")
         return kernel.LossForm(self.code, float(self.shape), own)
@@ -116,7 +118,7 @@ class Loss:
         self.require("torch", "PyTorch")
 
     def _compile(self, name: str) -> int | None:
-        """Return where a compiled function of this loss is; None for a loss with a code."""
+        """Return the address of a compiled function of this loss; None for a loss with a code."""
         function = getattr(self, name)
         if self.code in kernel.CODES:
             return None
@@ -133,10 +135,10 @@ class Loss:
                 f"parameters {parameters}: {error}"
             ) from error
 
-    # ---- what both engines stand on -------------------------------------------------------------
+    # ---- what both engines use -------------------------------------------------------------------
 
     def check(self, y: np.ndarray) -> None:
-        """Raise ValueError where y is outside the loss's domain."""
+        """Raise ValueError if y is outside the domain of the loss."""
 
     def value(self, y: np.ndarray, raw: np.ndarray, sample_weight=None) -> float:
         """Return the weighted mean loss."""
@@ -166,11 +168,11 @@ class Loss:
         return total.item(), moving.grad.numpy()  # type: ignore[union-attr]
 
     def link(self, mean: np.ndarray) -> np.ndarray:
-        """Return the raw prediction that stands for this mean."""
+        """Return the raw prediction that corresponds to this mean."""
         return LINKS[self.link_name].link(mean)
 
     def inverse_link(self, raw: np.ndarray) -> np.ndarray:
-        """Return the mean, or the probabilities, that a raw prediction stands for."""
+        """Return the mean, or the probabilities, that correspond to a raw prediction."""
         return LINKS[self.link_name].inverse(raw)
 
     def baseline(self, y: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ class Huber(Loss):
         return self.width
 
     def torch_losses(self, y, raw):
-        """Return squares within the width, and the tangent beyond."""
+        """Return squares up to the width, and their tangent beyond it."""
         import torch
 
         error = raw - y

@@ -1,4 +1,4 @@
-"""Links: what the mean is to a raw prediction."""
+"""Links: functions from the mean to a raw prediction, and back."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, logit, softmax
 
-_TINY = 1e-7  # a mean or a probability is not taken to be nearer to zero than this
-_STEEPEST = 700.0  # exp of more is infinite
+_SMALLEST_MEAN = 1e-7  # means and probabilities are clipped to be this far from zero, or from one
+_LARGEST_EXPONENT = 700.0  # exp of 710 is infinite in double precision
 
 
 class Link(NamedTuple):
@@ -24,7 +24,7 @@ def _identity(x: np.ndarray) -> np.ndarray:
 
 
 def _log(mean: np.ndarray) -> np.ndarray:
-    return np.log(np.clip(mean, _TINY, None))
+    return np.log(np.clip(mean, _SMALLEST_MEAN, None))
 
 
 def _centred_log(mean: np.ndarray) -> np.ndarray:
@@ -34,7 +34,7 @@ def _centred_log(mean: np.ndarray) -> np.ndarray:
 
 LINKS = {
     "identity": Link(_identity, _identity),
-    "log": Link(_log, lambda raw: np.exp(np.clip(raw, None, _STEEPEST))),
-    "logit": Link(lambda mean: logit(np.clip(mean, _TINY, 1 - _TINY)), expit),
+    "log": Link(_log, lambda raw: np.exp(np.clip(raw, None, _LARGEST_EXPONENT))),
+    "logit": Link(lambda mean: logit(np.clip(mean, _SMALLEST_MEAN, 1 - _SMALLEST_MEAN)), expit),
     "softmax": Link(_centred_log, lambda raw: softmax(raw, axis=1)),
 }

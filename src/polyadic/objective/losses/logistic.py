@@ -10,7 +10,7 @@ from polyadic.objective.losses.base import Loss
 
 @dataclass(frozen=True)
 class Logistic(Loss):
-    """Logistic loss of y in {0, 1}; one column of probabilities, those of class 1."""
+    """Logistic loss of y in {0, 1}; the inverse link gives the probability of class 1."""
 
     code = kernel.LOGISTIC
     link_name = "logit"

@@ -9,7 +9,7 @@ import numpy as np
 from polyadic.kernels import losses as kernel
 from polyadic.objective.losses.base import Loss
 
-_STEEP = 60.0  # beyond this, exp leaves the float32 range soon; as in kernels.losses
+_LARGEST_EXPONENT = 60.0  # exp of 89 is infinite in float32; the same number as in kernels.losses
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Poisson(Loss):
             )
 
     def torch_losses(self, y, raw):
-        """Return exp(f) - y f, straight beyond what single precision holds."""
-        rate, beyond = raw.clamp(max=_STEEP).exp(), (raw - _STEEP).relu()
-        # Beyond the clamp the value stays, and the slope with it: that way lies the way back.
+        """Return exp(f) - y f, with exp(f) held constant where single precision would overflow."""
+        rate, beyond = raw.clamp(max=_LARGEST_EXPONENT).exp(), (raw - _LARGEST_EXPONENT).relu()
+        # Beyond the clamp exp(f) is constant but keeps its slope, so that gradients lead back.
         return (rate - y * raw + rate.detach() * (beyond - beyond.detach())).sum(1)

@@ -32,7 +32,7 @@ class Quantile(Loss):
         return self.level
 
     def torch_losses(self, y, raw):
-        """Return what lies above and below, each by its weight."""
+        """Return 2 (1 - level) times the error if it is positive, else -2 level times the error."""
         error = raw - y
         return (2 * ((1 - self.level) * error.relu() + self.level * (-error).relu())).sum(1)
 

@@ -24,6 +24,6 @@ class SquaredError(Loss):
     exact_curvature = True
 
     def torch_losses(self, y, raw):
-        """Return squares."""
+        """Return the squared errors."""
         error = raw - y
         return (error * error).sum(1)
