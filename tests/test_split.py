@@ -58,7 +58,7 @@ def solve(problem, cores, n_threads):
 @pytest.mark.parametrize("additive", [False, True])
 def test_split_epochs_match_the_plain_ones(loss, additive):
     problem, cores = wide_problem(loss, additive)
-    assert threads.pays(problem.local.layout, 150)
+    assert threads.should_split(problem.local.layout, 150)
     plain, one, two = (solve(problem, cores, n) for n in (None, 1, 2))
     for a, b, c in zip(*(s.cores.factors + [s.cores.weights] for s in (plain, one, two))):
         np.testing.assert_array_equal(b, c)
@@ -104,7 +104,7 @@ def test_a_thread_that_does_everything_or_comes_too_late(helper, monkeypatch):
 def test_blocks_smaller_than_a_batch_change_next_to_nothing(monkeypatch):
     problem, cores = wide_problem(losses.SquaredError(), False)
     whole = solve(problem, cores, 2)
-    monkeypatch.setattr(threads, "_ROOM", 16)
+    monkeypatch.setattr(threads, "_MAX_FACTORS", 16)
     blocks = solve(problem, cores, 2)
     for a, b in zip(whole.cores.factors, blocks.cores.factors):
         np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
@@ -126,6 +126,6 @@ def test_one_member_has_the_same_bits_whatever_n_jobs(estimator):
 
 def test_narrow_tables_and_small_batches_are_not_split():
     narrow = encode([maps.Hat(6).fit(np.arange(9.0))] * 8, [np.arange(9.0)] * 8)
-    assert not threads.pays(narrow.layout, 4096)
+    assert not threads.should_split(narrow.layout, 4096)
     problem, _ = wide_problem(losses.SquaredError(), False)
-    assert not threads.pays(problem.local.layout, 16)
+    assert not threads.should_split(problem.local.layout, 16)

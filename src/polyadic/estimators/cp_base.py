@@ -17,7 +17,7 @@ from polyadic.maps import Hat
 from polyadic.networks.cp import CPCores
 from polyadic.solvers.adam import AdamState
 from polyadic.solvers.als import ALS
-from polyadic.solvers.blocks import working_room
+from polyadic.solvers.blocks import working_memory
 from polyadic.solvers.registry import FUSED
 from polyadic.solvers.sequences import Sequence
 from polyadic.training.members import Training, build_problem
@@ -126,7 +126,7 @@ class CPEstimator(TableEstimator):
             n_rows,
             plan.n_members,
             plan.n_jobs,
-            working_room(plan.maps, width, n_rows) if sweeps else 0,
+            working_memory(plan.maps, width, n_rows) if sweeps else 0,
         )
 
     def _evaluate(self, columns: list[np.ndarray]) -> np.ndarray:

@@ -1,10 +1,10 @@
-"""What a tensor network looks like from outside.
+"""The base class of formats, and functions that several of them use.
 
-Every format keeps K numbers for each basis element of each column, stacked into one table of D rows
-like the cores of the fused engine, and perhaps some extra arrays that belong to no column. A row of
-the data turns the table into N *parts* of K numbers, part n being phi_n(x_n)' core_n. What makes a
-format is how parts and extras are contracted into L outputs, which is all that a subclass writes,
-with operators that NumPy arrays and torch tensors share.
+Every format has K parameters per basis element of each column, stacked into one table of D rows
+like the cores of the fused engine, and possibly some *extras*, arrays that belong to no column. A
+row of the data turns the table into N *parts* of K numbers, part n being phi_n(x_n)' core_n.
+Formats differ in how parts and extras are contracted into L outputs. This is what a subclass
+defines, with operators that NumPy arrays and torch tensors share.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 Array = Any  # a NumPy array or a torch tensor
 
-_BUDGET = 2 * 10**9  # bytes that the extras of one model may take
+_MAX_EXTRAS_BYTES = 2 * 10**9  # in float32, of one model; chosen by hand
 
 
 class Format(ABC):
@@ -36,9 +36,9 @@ class Format(ABC):
     """
 
     name: ClassVar[str]
-    is_network: ClassVar[bool] = True  # whether f(x) is <W, Phi(x)> with a W to penalise
-    by_order: ClassVar[bool] = False  # whether `order` means anything
-    constants: ClassVar[bool] = True  # whether implied constant elements take part
+    is_network: ClassVar[bool] = True  # whether f(x) is <W, Phi(x)> with a weight tensor W
+    by_order: ClassVar[bool] = False  # whether `order` is used
+    constants: ClassVar[bool] = True  # whether implied constant elements are used
     extras_name: ClassVar[str] = "extra arrays"
 
     def __init__(self, dims: Sequence[int], rank: int, n_outputs: int = 1, order: int = 2):
@@ -48,7 +48,7 @@ class Format(ABC):
         self.rank, self.order = _positive("rank", rank), _positive("order", order)
         self.n_outputs = _positive("n_outputs", n_outputs)
         size = 4 * sum(math.prod(shape) for shape in self.extra_shapes())
-        if size > _BUDGET:
+        if size > _MAX_EXTRAS_BYTES:
             raise MemoryError(self._too_large(size))
 
     def _too_large(self, size: int) -> str:
@@ -57,8 +57,8 @@ class Format(ABC):
         gigabytes = f"{size / 1e9:,.3g}" if size < 10**300 else f"1e+{math.log10(size) - 9:.0f}"
         return (
             f"format={self.name!r} with rank {self.rank} over {self.n_columns} columns would need "
-            f"{gigabytes} GB for its {self.extras_name}, more than the {_BUDGET / 1e9:g} GB "
-            f"allowed. Lower rank, or choose another format: {', '.join(others)}."
+            f"{gigabytes} GB for its {self.extras_name}, more than the {_MAX_EXTRAS_BYTES / 1e9:g} "
+            f"GB allowed. Lower rank, or choose another format: {', '.join(others)}."
         )
 
     @property
@@ -69,18 +69,18 @@ class Format(ABC):
     @property
     @abstractmethod
     def width(self) -> int:
-        """How many numbers K each basis element has."""
+        """Number of parameters K per basis element."""
 
     def extra_shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the arrays that belong to no column."""
         return []
 
     def numbers_per_row(self) -> int:
-        """Return how many numbers the contraction of one row keeps at a time, about."""
+        """Return about how many numbers the contraction of one row keeps at once."""
         return self.n_columns * self.width
 
     def numbers_per_penalty(self) -> int:
-        """Return how many numbers the order penalty keeps for its gradient, about."""
+        """Return about how many numbers the order penalty keeps for its gradient."""
         return self.n_columns * self.width
 
     @abstractmethod
@@ -88,7 +88,7 @@ class Format(ABC):
         """Return raw : (n, L) from parts : (n, N, K)."""
 
     def order_norm(self, cores: Sequence[Array], extras: Sequence[Array]) -> tuple[Array, Array]:
-        """Return <W, W> as a number and the logarithm of its scale; cores[n] : (d_n, K).
+        """Return <W, W> as a number and the logarithm of a scale; cores[n] : (d_n, K).
 
         With cores that were multiplied by b^(n), this is the order penalty <B*W, B*W>.
         """
@@ -99,16 +99,18 @@ class Format(ABC):
     ) -> tuple[list[Array], list[Array]]:
         """Return cores and extras of scale_l f_l, scale : (L,).
 
-        The last mode of the last extra array is the outputs', unless a format says otherwise.
+        The last axis of the last extra array is that of the outputs, unless a format overrides
+        this.
         """
         return list(cores), [*extras[:-1], extras[-1] * scale]
 
     def as_network(
         self, extras: Sequence[Array]
     ) -> tuple[Format, list[Array], Callable[[Array], Array]]:
-        """Return a network that is the same function, its extras, and what makes its parts of ours.
+        """Return a network that is the same function, its extras, and how to convert the parts.
 
-        The last is affine, (..., K) to (..., K'). Closed forms over all columns work on the result.
+        The last is an affine function, (..., K) to (..., K'), that turns parts of this format into
+        parts of that network. Closed forms over all columns work on the result.
         """
         if not self.is_network:
             raise ValueError(
@@ -121,15 +123,15 @@ class Format(ABC):
     def near_one(
         self, rngs: Sequence[np.random.Generator], sigma: float
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Return cores and extras that predict about zero, with products near constants.
+        """Return cores and extras that predict about zero, with cores near constants.
 
-        `rngs` holds one generator per column and a last one for the extras.
+        `rngs` holds one generator per column, and one more for the extras.
         """
 
     def gaussian(
         self, rngs: Sequence[np.random.Generator], sigma: float
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Return cores of Gaussian noise, and extras that keep the size of what they meet."""
+        """Return cores of Gaussian noise, and extras that keep the size of what they multiply."""
         extras = [
             rngs[-1].normal(size=shape) / np.sqrt(max(1, math.prod(shape[:-1])))
             for shape in self.extra_shapes()
@@ -145,7 +147,7 @@ class Format(ABC):
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Return cores and extras that predict bias + sum_n phi_n' slopes[n], slopes (d_n, L)."""
         raise ValueError(
-            f"init='linear' is known for the formats cp, tt and tr, not for {self.name!r}. "
+            f"init='linear' works with the formats cp, tt and tr, not with {self.name!r}. "
             "Choose init='near_one' or 'gaussian'."
         )
 
@@ -163,17 +165,17 @@ class Format(ABC):
 
 
 def _positive(name: str, value: Any) -> int:
-    """Return a whole number of at least one."""
+    """Return the value as an int; refuse what is not a whole number of at least one."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
     return int(value)
 
 
 def balanced_weights(rng: np.random.Generator, mask: np.ndarray) -> np.ndarray:
-    """Return output weights (R, L) whose terms cancel, where an output has more than one.
+    """Return output weights (R, L) that sum to zero over the terms of each output with several.
 
     mask : (R, L) is one where a term belongs to an output, and zero elsewhere. Weights have a size
-    of 1 / sqrt(terms of an output).
+    of 1 / sqrt(number of terms of the output).
     """
     n_terms = mask.sum(axis=0)
     weights = mask * rng.normal(size=mask.shape) / np.sqrt(n_terms)
@@ -181,23 +183,24 @@ def balanced_weights(rng: np.random.Generator, mask: np.ndarray) -> np.ndarray:
 
 
 def near_one_sigma(n_columns: int) -> float:
-    """Return the size of the noise about a start of ones: less for many columns.
+    """Return the standard deviation of the noise on initial factors of one: less for many columns.
 
-    A product of N factors 1 + noise then varies by a half, whatever N.
+    From 25 columns on, the product of N factors 1 + noise has a standard deviation of about one
+    half, for any N; for fewer columns it is smaller.
     """
     return float(min(0.1, 0.5 / np.sqrt(n_columns)))
 
 
-def first_of(cores: list[np.ndarray]) -> list[np.ndarray]:
-    """Let the constant of every column be (1, 0, ..., 0)."""
+def with_unit_constants(cores: list[np.ndarray]) -> list[np.ndarray]:
+    """Set the constant element of every core to (1, 0, ..., 0), in place."""
     for core in cores:
         core[0] = 0.0
         core[0, 0] = 1.0
     return cores
 
 
-def readings(rng: np.random.Generator, rank: int, n_outputs: int) -> np.ndarray:
-    """Return output weights (k, L) that leave out the one in front, where there is more than it."""
+def weights_without_first(rng: np.random.Generator, rank: int, n_outputs: int) -> np.ndarray:
+    """Return random output weights (k, L), zero for the first entry if there are several."""
     weights = rng.normal(size=(rank, n_outputs)) / np.sqrt(rank)
     if rank > 1:
         weights[0] = 0.0
@@ -205,12 +208,12 @@ def readings(rng: np.random.Generator, rank: int, n_outputs: int) -> np.ndarray:
 
 
 def rescaled(matrix: Array, log_scale: Array) -> tuple[Array, Array]:
-    """Divide by the largest entry and keep its logarithm: long products stay in range."""
+    """Divide by the largest entry, and add its logarithm to `log_scale`, against overflow."""
     if isinstance(matrix, np.ndarray):
         size = abs(matrix).max()
         size = size + (size == 0)  # a product that is zero stays zero
         return matrix / size, log_scale + np.log(size)
-    size = matrix.detach().abs().max()  # whatever it is divided by comes back at the end
+    size = matrix.detach().abs().max()  # no gradient: the scale is multiplied back at the end
     size = size + (size == 0)
     return matrix / size, log_scale + size.log()
 
@@ -218,7 +221,7 @@ def rescaled(matrix: Array, log_scale: Array) -> tuple[Array, Array]:
 def chain(matrices: Array) -> Array:
     """Return the product over axis 1 of matrices : (n, N, r, r), pair by pair.
 
-    log N steps in the place of N, which is what counts where every step is a call.
+    This takes log N calls instead of N; for small matrices the calls take most of the time.
     """
     while matrices.shape[1] > 1:
         even = matrices.shape[1] // 2 * 2
@@ -230,7 +233,7 @@ def chain(matrices: Array) -> Array:
 
 
 def append(left: Array, right: Array) -> Array:
-    """Join along axis 1, with the library the arrays are from."""
+    """Join two NumPy arrays or two torch tensors along axis 1."""
     if isinstance(left, np.ndarray):
         return np.concatenate([left, right], axis=1)
     import torch

@@ -1,4 +1,4 @@
-"""The parameters of a fitted tensor network: `CPCores` of CP, `NetworkCores` of other formats."""
+"""The parameters of a fitted tensor network: `CPCores` for CP, `NetworkCores` for other formats."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NetworkCores:
 
     def __post_init__(self):
         if self.name == CPCores.name:
-            raise ValueError("The cores of format 'cp' are CPCores.")
+            raise ValueError("NetworkCores got the format 'cp', whose cores are CPCores.")
 
     @property
     def dims(self) -> np.ndarray:
@@ -67,7 +67,7 @@ class NetworkCores:
         return replace(self, factors=factors, extras=extras)
 
     def to_raw(self, contracted: np.ndarray) -> np.ndarray:
-        """Return raw : (n, L) from what the network contracts to."""
+        """Return raw : (n, L) from the contraction of the network, (n, L)."""
         return self.intercept + self.scale * contracted
 
     def rescale(self, center: np.ndarray, scale: np.ndarray) -> NetworkCores:
@@ -75,7 +75,7 @@ class NetworkCores:
         return replace(self, intercept=center + scale * self.intercept, scale=scale * self.scale)
 
     def order_norm(self, emphasis: list[np.ndarray]) -> float:
-        """Return <B*W, B*W>, the scale left out; `emphasis` is b^(n) for every column."""
+        """Return <B*W, B*W> without the scale; `emphasis` is b^(n) of every column."""
         cores = [np.asarray(a, float) * b[:, None] for a, b in zip(self.factors, emphasis)]
         value, log_scale = self.format.order_norm(
             cores, [np.asarray(e, float) for e in self.extras]
@@ -89,7 +89,7 @@ Cores = CPCores | NetworkCores
 def make_cores(
     form: Format, factors: list[np.ndarray], extras: list[np.ndarray], intercept: np.ndarray
 ) -> Cores:
-    """Return the cores of a format with these arrays, outputs in units of one."""
+    """Return the cores of a format with these arrays and an output scale of one."""
     if form.name == CPCores.name:
         return CPCores(factors, extras[0], intercept)
     scale = np.ones(form.n_outputs)

@@ -1,4 +1,4 @@
-"""Canonical Polyadic format: W = sum_r c_r a_r^(1) o ... o a_r^(N), in the order of no column."""
+"""Canonical Polyadic format: W = sum_r c_r a_r^(1) o ... o a_r^(N), for any order of columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CPCores:
     ----------
     factors : list of (d_n, R)
     weights : (R, L)
-        The output matrix C. The paper's predictor has ones, or L blocks of ones.
+        The output matrix C. In the paper's predictor it is ones, or L blocks of ones.
     intercept : (L,)
     additive : list of (d_n, L), or None
         The additive part V, where there is one.
@@ -85,7 +85,7 @@ class CPCores:
         return replace(self, factors=factors, weights=extras[0], additive=additive)
 
     def to_raw(self, contracted: np.ndarray) -> np.ndarray:
-        """Return raw : (n, L) from what the network contracts to."""
+        """Return raw : (n, L) from the contraction of the network, (n, L)."""
         return self.intercept + contracted
 
     def pack(self, dtype: type = np.float32) -> Parameters:
@@ -116,10 +116,10 @@ class CPCores:
 
     @cached_property
     def packed(self) -> tuple[Parameters, np.ndarray]:
-        """The arrays of the fused engine with outputs of a size near one, and their units, (L,).
+        """The arrays of the fused engine, scaled to outputs near one, and the scales (L,).
 
-        Units are powers of two, so that nothing is rounded; they are applied in double precision.
-        Targets of 1e40, or of 1e-40, would not fit into single precision.
+        Targets of 1e40, or of 1e-40, would not fit into single precision. Scales are powers of two,
+        so that nothing is rounded; they are multiplied back in double precision.
         """
         parts = [self.weights, *(self.additive or [])]
         size = np.max([np.abs(p).max(axis=0) for p in parts if len(p)], axis=0)
@@ -134,14 +134,14 @@ class CPCores:
 
     @cached_property
     def packed_hats(self) -> tuple[Parameters, np.ndarray]:
-        """As `packed`, with the constant added to each hat: the two at any x have the sum one."""
+        """As `packed`, with the constant added to each hat: the hats at any x sum to one."""
         cores = replace(
             self,
             factors=[_add_constant(a) for a in self.factors],
             additive=self.additive and [_add_constant(v) for v in self.additive],
         )
         parameters, unit = cores.packed
-        parameters.table[: padded(self.rank)] = 1.0  # a guard row, as a factor without effect
+        parameters.table[: padded(self.rank)] = 1.0  # a guard row that has no effect as a factor
         return parameters, unit
 
     def contract_hats(
@@ -192,7 +192,7 @@ class CPCores:
         return float(value), replace(gradient, intercept=np.zeros_like(self.intercept))
 
     def to_dense(self) -> np.ndarray:
-        """Return the whole weight tensor, (d_1, ..., d_N, L); for tiny tensors only."""
+        """Return the whole weight tensor, (d_1, ..., d_N, L); for small tensors only."""
         dense = np.asarray(self.weights, dtype=np.float64)  # (R, L)
         for factor in reversed(self.factors):
             dense = np.einsum("ir,r...->ri...", factor, dense)
@@ -203,13 +203,13 @@ class CPCores:
 
 
 class CanonicalPolyadic(Format):
-    """CP as a format among others: factors (d_n, R) and output weights (R, L)."""
+    """Canonical Polyadic format: factors (d_n, R) and output weights (R, L)."""
 
     name = "cp"
 
     @property
     def width(self) -> int:
-        """R numbers for each basis element."""
+        """Number of parameters per basis element: the rank R."""
         return self.rank
 
     def extra_shapes(self) -> list[tuple[int, ...]]:
@@ -246,12 +246,12 @@ class CanonicalPolyadic(Format):
         return factors
 
     def gaussian(self, rngs, sigma):
-        """Return noise, with the paper's output weights of one where there is one output."""
+        """Return noise, with the paper's output weights of one if there is one output."""
         cores, extras = super().gaussian(rngs, sigma)
         return cores, [np.ones((self.rank, 1))] if self.n_outputs == 1 else extras
 
     def linear(self, bias, slopes, rngs, sigma):
-        """Let term (l, n) carry column n's part of output l; the others weigh nothing as yet."""
+        """Let term (l, n) be column n's part of output l; other terms get zero output weights."""
         n_columns, n_outputs = self.n_columns, self.n_outputs
         if self.rank < n_columns * n_outputs:
             raise ValueError(
@@ -273,7 +273,7 @@ def write_linear(
 ) -> None:
     """Write bias + sum_n phi_n' slopes[n] into terms (paper, equation (lin_init_rows)).
 
-    Term l * stride + n carries column n's part of output l, with ones for all other columns.
+    Term l * stride + n is column n's part of output l, with ones for all other columns.
     """
     n_columns = len(factors)
     for k in range(weights.shape[1]):
@@ -291,7 +291,7 @@ def run(parameters: Parameters, intercept: np.ndarray, local: LocalFeatures) -> 
     out = np.empty((len(local), len(intercept)))
     n_columns, width = len(local.dims), len(parameters.weights) // len(intercept)
     rows = block_size(n_columns, width)
-    # Only dense columns write their factors down.
+    # Only dense columns store their factors.
     n_factors = rows * n_columns * width if local.layout.dense.any() else 0
     room = Room(np.empty(n_factors, np.float32), np.empty(rows * width, np.float32))
     contract(

@@ -14,9 +14,9 @@ class FactorizationMachine(Format):
     """Factorization machine of order m: products of up to m distinct columns.
 
     f(x)_l = sum_n w_nl z_n + sum_{t=2..m} sum_k C_tkl A_t(p_tk * z), with A_t the sum of all
-    products of t distinct entries, by A_t <- A_t + u_n A_{t-1} column after column. It takes the
-    elements of degree one: numbers as they are, one-hot categories. The rank is that of each
-    order.
+    products of t distinct entries, by A_t <- A_t + u_n A_{t-1} column after column. Its
+    inputs are the elements of degree one: numbers as they are, and one-hot categories. Each order
+    has the same rank k.
     """
 
     name = "fm"
@@ -26,15 +26,15 @@ class FactorizationMachine(Format):
 
     @property
     def width(self) -> int:
-        """L linear weights, then k numbers for each order from two on."""
+        """Number of parameters per basis element: L linear weights, and k for each order >= 2."""
         return self.n_outputs + self.rank * (self.order - 1)
 
     def extra_shapes(self) -> list[tuple[int, ...]]:
-        """Output weights of the orders from two on."""
+        """Return the shape of the output weights of the orders from two."""
         return [(self.order - 1, self.rank, self.n_outputs)] if self.order > 1 else []
 
     def contract(self, parts: Array, extras: Sequence[Array]) -> Array:
-        """Run the recursion over the columns, all orders at once."""
+        """Add the linear part and, for each order, the recursion over the columns."""
         raw = parts[:, :, : self.n_outputs].sum(1)
         for t in range(2, self.order + 1):
             start = self.n_outputs + (t - 2) * self.rank
@@ -51,8 +51,8 @@ class FactorizationMachine(Format):
     def as_network(self, extras):
         """Write the recursion as a Tensor Train whose matrices are I + E, E linear in the part.
 
-        The train carries a one, the L outputs so far and, for order t, the sums A_1 to A_{t-1} of
-        each of the k terms; E moves A_{s-1} u into A_s, and C_t A_{t-1} u into the outputs.
+        The state of the train holds a one, the L outputs so far and, for order t, the sums A_1 to
+        A_{t-1} of each of the k terms; E adds A_{s-1} u to A_s, and C_t A_{t-1} u to the outputs.
         """
         k, n_outputs = self.rank, self.n_outputs
         size = 1 + n_outputs + k * sum(range(1, self.order))
@@ -77,7 +77,7 @@ class FactorizationMachine(Format):
         """Return small noise, and no linear part: a factorization machine starts near zero."""
         cores = self.noise(rngs, sigma)
         for core in cores:
-            core[0] = 0.0  # the constant has no part in products of columns
+            core[0] = 0.0  # the constant is not used in products of columns
             core[:, : self.n_outputs] = 0.0
         return cores, [rngs[-1].normal(size=shape) for shape in self.extra_shapes()]
 

@@ -6,14 +6,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from polyadic.networks.base import Array, Format, append, first_of, readings, rescaled
+from polyadic.networks.base import (
+    Array,
+    Format,
+    append,
+    rescaled,
+    weights_without_first,
+    with_unit_constants,
+)
 
 
 class HierarchicalTucker(Format):
-    """Balanced binary tree: leaves (d_n, k), a transfer tensor (k, k, k) a node, a root (k, L).
+    """Balanced binary tree: leaves (d_n, k), transfer tensors (k, k, k) per node, a root (k, L).
 
-    Neighbours are joined level by level; a node without a partner moves up as it is. So any number
-    of columns will do, and N = 1 is the root on one leaf.
+    Neighbours are joined level by level; a node without a partner moves up unchanged. So any number
+    of columns is possible, and N = 1 is the root on one leaf.
     """
 
     name = "ht"
@@ -21,7 +28,7 @@ class HierarchicalTucker(Format):
 
     @property
     def width(self) -> int:
-        """How many numbers each basis element has: the rank k."""
+        """Number of parameters per basis element: the rank k."""
         return self.rank
 
     def levels(self) -> list[int]:
@@ -47,7 +54,7 @@ class HierarchicalTucker(Format):
 
     def contract(self, parts: Array, extras: Sequence[Array]) -> Array:
         """Join neighbours, v <- sum_ab B[a, b] left_a right_b, up to the root."""
-        nodes = parts.swapaxes(0, 1).swapaxes(1, 2)  # (nodes, k, n): rows last, the long loop
+        nodes = parts.swapaxes(0, 1).swapaxes(1, 2)  # (nodes, k, n): inner loops over rows
         for transfer in extras[:-1]:
             even = 2 * len(transfer)
             left, right = nodes[0:even:2], nodes[1:even:2]
@@ -82,10 +89,10 @@ class HierarchicalTucker(Format):
     def near_one(self, rngs, sigma):
         """Return leaves near (1, 0, ..., 0) and transfers that keep the one and add up the rest.
 
-        The one alone meets a whole entry at every node, whatever the rank. Were all k entries
-        near one, a step would move a node by k^2 times its rate.
+        At every node only the one is multiplied by an entry of one, for any rank. If all k entries
+        were near one, a step would move a node by k^2 times the learning rate.
         """
-        cores = first_of(self.noise(rngs, sigma))
+        cores = with_unit_constants(self.noise(rngs, sigma))
         k, extras = self.rank, []
         rest = np.arange(k)
         for pairs in self.levels():
@@ -93,7 +100,7 @@ class HierarchicalTucker(Format):
             transfer[:, rest, 0, rest] += 1.0
             transfer[:, 0, rest[1:], rest[1:]] += 1.0
             extras.append(transfer.reshape(pairs, k * k, k))
-        return cores, [*extras, readings(rngs[-1], k, self.n_outputs)]
+        return cores, [*extras, weights_without_first(rngs[-1], k, self.n_outputs)]
 
 
 def _stack(first: Array, second: Array) -> Array:

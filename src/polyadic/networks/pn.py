@@ -12,8 +12,8 @@ from polyadic.networks.base import Array, Format, balanced_weights
 class PolynomialNetwork(Format):
     """Polynomial network of order m: f(x)_l = sum_k C_kl prod_{t=1..m} (b_tk + sum_n w_tkn z_n).
 
-    Each of the R terms is a product of m affine forms of the columns: numbers as they are, one-hot
-    categories. Powers of a column come in, up to order m.
+    Each of the R terms is a product of m affine forms of the columns: numbers as they are, and
+    one-hot categories. So it has powers of single columns too, up to order m.
     """
 
     name = "pn"
@@ -23,15 +23,15 @@ class PolynomialNetwork(Format):
 
     @property
     def width(self) -> int:
-        """One weight for each of the m forms of each term."""
+        """Number of parameters per basis element: one for each of the m forms of each term."""
         return self.rank * self.order
 
     def extra_shapes(self) -> list[tuple[int, ...]]:
-        """Constants of the forms, and output weights."""
+        """Return the shapes of the constants of the forms and of the output weights."""
         return [(self.order, self.rank), (self.rank, self.n_outputs)]
 
     def contract(self, parts: Array, extras: Sequence[Array]) -> Array:
-        """Add up the columns within a form, multiply the forms."""
+        """Add up the columns within each form, and multiply the forms."""
         forms = parts.sum(1).reshape(len(parts), self.order, self.rank) + extras[0]
         product = forms[:, 0]
         for t in range(1, self.order):

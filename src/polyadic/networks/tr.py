@@ -7,24 +7,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from polyadic.networks.base import Array, Format, balanced_weights, chain, rescaled
-from polyadic.networks.tt import check_rank, quiet_noise, write_sums
+from polyadic.networks.tt import check_rank, rank_scaled_noise, write_sums
 
 
 class TensorRing(Format):
-    """Tensor Ring with cores (r, d_n, r); several outputs have a core of their own, (L, r, r).
+    """Tensor Ring with cores (r, d_n, r) and, for several outputs, an output core (L, r, r).
 
-    With one output the ring has no beginning: rotating the columns changes nothing.
+    With one output the ring has no first core: rotating the columns changes nothing.
     """
 
     name = "tr"
 
     @property
     def width(self) -> int:
-        """One r x r matrix for each basis element."""
+        """Number of parameters per basis element: one r x r matrix."""
         return self.rank**2
 
     def extra_shapes(self) -> list[tuple[int, ...]]:
-        """Return the shape of the output core, where there are several outputs."""
+        """Return the shape of the output core, if there are several outputs."""
         return [] if self.n_outputs == 1 else [(self.n_outputs, self.rank, self.rank)]
 
     def numbers_per_penalty(self) -> int:
@@ -40,7 +40,7 @@ class TensorRing(Format):
         return product @ extras[0].swapaxes(1, 2).reshape(self.n_outputs, r * r).T
 
     def order_norm(self, cores: Sequence[Array], extras: Sequence[Array]) -> tuple[Array, Array]:
-        """Multiply the matrices sum_i G[i] (x) G[i], of r^2 x r^2, and close them."""
+        """Multiply the matrices sum_i G[i] (x) G[i], of r^2 x r^2, and take the trace."""
         r = self.rank
         state, log_scale = None, 0.0
         for core in cores:
@@ -56,27 +56,27 @@ class TensorRing(Format):
         return (turned * (turned @ four.reshape(r * r, r * r))).sum(), log_scale
 
     def weigh_outputs(self, cores, extras, scale):
-        """Put the scale into the output core, or into the first core where there is none."""
+        """Multiply the output core by the scale, or the first core if there is no output core."""
         if not extras:
             return [cores[0] * scale, *cores[1:]], []
         return list(cores), [extras[0] * scale[:, None, None]]
 
     def near_one(self, rngs, sigma):
-        """Return identities plus noise, and weights that cancel where the ring is closed."""
-        cores = quiet_noise(self, rngs, sigma)
+        """Return identities plus noise, and balanced weights where the ring is closed."""
+        cores = rank_scaled_noise(self, rngs, sigma)
         for core in cores:
             core[0] = np.eye(self.rank).ravel()
         weights = balanced_weights(rngs[-1], np.ones((self.rank, self.n_outputs)))
         if self.n_outputs == 1:
-            cores[0] = self._turn(cores[0], np.diag(weights[:, 0]))
+            cores[0] = self._multiply_left(cores[0], np.diag(weights[:, 0]))
             return cores, []
         return cores, [np.stack([np.diag(w) for w in weights.T])]
 
     def linear(self, bias, slopes, rngs, sigma):
-        """Carry the sums as in the train, and read them where the ring is closed."""
+        """Add up sums as in the Tensor Train, and read them where the ring is closed."""
         used = 1 + self.n_outputs
         check_rank(self, used)
-        cores = quiet_noise(self, rngs, sigma)
+        cores = rank_scaled_noise(self, rngs, sigma)
         for core, slope in zip(cores, slopes):
             write_sums(core.reshape(-1, self.rank, self.rank), slope, used)
         reading = np.zeros((self.n_outputs, self.rank, self.rank))
@@ -84,10 +84,10 @@ class TensorRing(Format):
         for k in range(self.n_outputs):
             reading[k, 1 + k, 0] = 1.0
         if self.n_outputs == 1:
-            cores[0] = self._turn(cores[0], reading[0])
+            cores[0] = self._multiply_left(cores[0], reading[0])
             return cores, []
         return cores, [reading]
 
-    def _turn(self, core: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    def _multiply_left(self, core: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         """Multiply every matrix of a core from the left."""
         return (matrix @ core.reshape(-1, self.rank, self.rank)).reshape(core.shape)

@@ -1,12 +1,12 @@
 """Tensor Trains of fixed ranks: orthogonal forms, rounding, and the tangent space at a train.
 
-Here a train is a list of M cores (r_{n-1}, d_n, r_n) with r_0 = r_M = 1. The last one is the output
-mode, d_M = L, so that a model of N columns has M = N + 1 cores and one output is no special case:
+Here a train is a list of M cores (r_{n-1}, d_n, r_n) with r_0 = r_M = 1. The last core is that of
+the outputs, d_M = L, so that a model of N columns has M = N + 1 cores, for any number of outputs:
 
     W[i_1, ..., i_N, l] = G^(1)[:, i_1, :] G^(2)[:, i_2, :] ... G^(M)[:, l, :]
 
-The train as all formats are stored, one rank for all bonds and two extra arrays for the ends, is
-converted by `from_cores` and `to_cores`.
+Cores of format "tt", with the same rank everywhere and two extra arrays for the ends, are converted
+by `from_cores` and `to_cores`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Train = list[np.ndarray]
 
 
 def from_cores(cores: NetworkCores) -> Train:
-    """Return cores of format "tt" as a train of the same rank, or of the highest there can be."""
+    """Return cores of format "tt" as a train of the same rank, or of the highest possible rank."""
     rank = cores.rank
     first, right = cores.extras
     train = [
@@ -37,9 +37,9 @@ def from_cores(cores: NetworkCores) -> Train:
 
 
 def to_cores(train: Train, cores: NetworkCores) -> NetworkCores:
-    """Write a train into cores of one rank, with zeros beyond the train's own.
+    """Write a train into cores of one rank, with zeros beyond the train's own ranks.
 
-    The size of W is shared out evenly, which keeps single precision in range.
+    All cores are scaled to the same size, which keeps them in the range of single precision.
     """
     rank = cores.rank
     share = [np.linalg.norm(core) / np.sqrt(core.shape[2]) for core in train]
@@ -58,7 +58,7 @@ def to_cores(train: Train, cores: NetworkCores) -> NetworkCores:
 
 
 def feasible_ranks(dims: Sequence[int], rank: int) -> list[int]:
-    """Return r_0, ..., r_M: `rank`, where the dimensions to either side allow so much.
+    """Return r_0, ..., r_M: `rank`, or less where the dimensions on one side allow no more.
 
     >>> feasible_ranks([2, 3, 4, 2], 5)
     [1, 2, 5, 2, 1]
@@ -72,14 +72,14 @@ def feasible_ranks(dims: Sequence[int], rank: int) -> list[int]:
 
 
 def to_dense(train: Train) -> np.ndarray:
-    """Return the whole tensor, (d_1, ..., d_M). For tests, and for tiny ones only."""
+    """Return the whole tensor, (d_1, ..., d_M); for tests with small tensors."""
     return reduce(lambda left, core: np.tensordot(left, core, 1), train)[0, ..., 0]
 
 
 def qr(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return Q with orthonormal columns and R, also where the rank of the matrix is deficient.
+    """Return Q with orthonormal columns and R, also if the matrix does not have full rank.
 
-    LAPACK without detours: most matrices here are so small that a wrapper costs more than the work.
+    Calls LAPACK directly: for the small matrices here a wrapper would take longer than the work.
     """
     width = min(matrix.shape)
     packed, tau, _, _ = lapack.dgeqrf(matrix)
@@ -102,9 +102,9 @@ def left_orthogonal(train: Train) -> Train:
 def rounded(train: Train, ranks: Sequence[int]) -> Train:
     """Cut a train down to ranks r_0, ..., r_M by singular values.
 
-    Exact where the ranks suffice; else at most sqrt(M - 1) times farther off than the best train of
-    these ranks (Oseledets, 2011). All cores of the result but the first are orthonormal, seen from
-    the right.
+    Exact if the ranks are high enough; else the error is at most sqrt(M - 1) times that of the best
+    train of these ranks (Oseledets, 2011). All cores of the result but the first are orthonormal,
+    seen from the right.
     """
     cores = left_orthogonal(train)
     for n in range(len(cores) - 1, 0, -1):
@@ -122,7 +122,7 @@ def rounded(train: Train, ranks: Sequence[int]) -> Train:
 class Point:
     """A train on the manifold of its ranks, and the tangent space there.
 
-    A tangent vector is given by its *moves*, one array of a core's shape for each core:
+    A tangent vector is given by its *moves*, one array per core, of the core's shape:
 
         sum_n  U^(1) ... U^(n-1) move^(n) V^(n+1) ... V^(M)
 
@@ -148,7 +148,7 @@ class Point:
         return [*(len(core) for core in self.right), 1]
 
     def gauged(self, moves: Train) -> Train:
-        """Take from each move what the core itself spans: the gauge condition."""
+        """Remove from each move its part in the span of the core: the gauge condition."""
         out = []
         for u, move in zip(self.left[:-1], moves):
             basis, flat = u.reshape(-1, u.shape[2]), move.reshape(-1, u.shape[2])
@@ -162,9 +162,9 @@ class Point:
             behind.append(np.tensordot(core @ behind[-1], v, ([1, 2], [1, 2])))
         moves, ahead = [], np.ones((1, 1))
         for core, u in zip(train, self.left):
-            met = np.tensordot(ahead, core, 1)
-            moves.append(met @ behind.pop())
-            ahead = np.tensordot(u, met, ([0, 1], [0, 1]))
+            product = np.tensordot(ahead, core, 1)
+            moves.append(product @ behind.pop())
+            ahead = np.tensordot(u, product, ([0, 1], [0, 1]))
         return self.gauged(moves)
 
     def tangent(self, moves: Train, with_point: bool = False) -> Train:
@@ -179,7 +179,7 @@ class Point:
         return [*out, np.concatenate([self.right[-1], end])]
 
     def retract(self, moves: Train) -> Point:
-        """Go along a tangent vector and back to the manifold, by rounding to its ranks."""
+        """Add a tangent vector and return to the manifold, by rounding to its ranks."""
         return Point(rounded(self.tangent(moves, with_point=True), self.ranks))
 
 

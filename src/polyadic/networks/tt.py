@@ -16,7 +16,7 @@ class TensorTrain(Format):
 
     @property
     def width(self) -> int:
-        """One r x r matrix for each basis element."""
+        """Number of parameters per basis element: one r x r matrix."""
         return self.rank**2
 
     def extra_shapes(self) -> list[tuple[int, ...]]:
@@ -40,7 +40,7 @@ class TensorTrain(Format):
 
     def near_one(self, rngs, sigma):
         """Return identities plus noise between a vector of ones and balanced output weights."""
-        cores = quiet_noise(self, rngs, sigma)
+        cores = rank_scaled_noise(self, rngs, sigma)
         for core in cores:
             core[0] = np.eye(self.rank).ravel()
         return cores, [
@@ -49,10 +49,10 @@ class TensorTrain(Format):
         ]
 
     def linear(self, bias, slopes, rngs, sigma):
-        """Carry the sums so far beside a one: G = [[1, phi' v], [0, I]]."""
+        """Let the state hold a one and the sums so far: G = [[1, phi' v], [0, I]]."""
         used = 1 + self.n_outputs
         check_rank(self, used)
-        cores = quiet_noise(self, rngs, sigma)
+        cores = rank_scaled_noise(self, rngs, sigma)
         for core, slope in zip(cores, slopes):
             write_sums(core.reshape(-1, self.rank, self.rank), slope, used)
         left = np.zeros(self.rank)
@@ -62,12 +62,12 @@ class TensorTrain(Format):
         return cores, [left, right]
 
 
-def quiet_noise(
+def rank_scaled_noise(
     network: Format, rngs: Sequence[np.random.Generator], sigma: float
 ) -> list[np.ndarray]:
-    """Return noise that moves a state by about sigma whatever the rank: a state meets r entries.
+    """Return noise over sqrt(r), which changes the state by about sigma for any rank r.
 
-    Otherwise a product over N columns would grow with exp(r N sigma^2 / 2).
+    With noise of size sigma, a product over N columns would grow like exp(r N sigma^2 / 2).
     """
     return network.noise(rngs, sigma / np.sqrt(network.rank))
 
@@ -75,8 +75,9 @@ def quiet_noise(
 def write_sums(core: np.ndarray, slope: np.ndarray, used: int) -> None:
     """Write [[1, phi' v], [0, I]] into the first rows and columns of core : (d, r, r).
 
-    Beyond those, the constant is an identity. The one keeps feeding noise into the free states,
-    which the right end does not read as yet: predictions are exact, and gradients are not zero.
+    Beyond those, the constant element is an identity. The one adds noise to the unused entries of
+    the state, which the right end multiplies by zero at the start: predictions are exact, and
+    gradients are not zero.
     """
     core[:, 1:, :used] = 0.0
     core[:, 0, :used] = 0.0
@@ -85,7 +86,7 @@ def write_sums(core: np.ndarray, slope: np.ndarray, used: int) -> None:
 
 
 def check_rank(network: Format, needed: int) -> None:
-    """Raise an error where the rank is too small for a linear start."""
+    """Raise ValueError if the rank is too small for init="linear"."""
     if network.rank < needed:
         raise ValueError(
             f"init='linear' needs a rank of at least {needed} in format={network.name!r} with "

@@ -6,13 +6,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from polyadic.networks.base import Array, Format, first_of, readings, rescaled
+from polyadic.networks.base import (
+    Array,
+    Format,
+    rescaled,
+    weights_without_first,
+    with_unit_constants,
+)
 
 
 class Tucker(Format):
     """Tucker with factors (d_n, k) and a core tensor of k^N L entries.
 
-    The core is kept as a matrix: the first half of the columns down, the second half across.
+    The core tensor is kept as a matrix: its rows run over the first half of the columns, its
+    columns over the second half.
     """
 
     name = "tucker"
@@ -20,16 +27,16 @@ class Tucker(Format):
 
     @property
     def width(self) -> int:
-        """How many numbers each basis element has: the rank k."""
+        """Number of parameters per basis element: the rank k."""
         return self.rank
 
     @property
     def half(self) -> int:
-        """Number of columns whose modes run down the core."""
+        """Number of columns that the rows of the core matrix run over."""
         return (self.n_columns + 1) // 2
 
     def extra_shapes(self) -> list[tuple[int, ...]]:
-        """Return the shape of the core, kept as one matrix for each output."""
+        """Return the shape of the core, kept as one matrix per output."""
         down, across = self.half, self.n_columns - self.half
         return [(self.rank**down, self.rank**across, self.n_outputs)]
 
@@ -39,11 +46,11 @@ class Tucker(Format):
         return self.rank**self.half + 2 * across * self.n_outputs
 
     def contract(self, parts: Array, extras: Sequence[Array]) -> Array:
-        """Multiply out either half's parts, and meet in the core."""
+        """Multiply the core by the outer products of the parts of both halves."""
         core = extras[0]
         down, across = _outer(parts[:, : self.half]), _outer(parts[:, self.half :])
-        met = (down @ core.reshape(len(core), -1)).reshape(len(parts), *core.shape[1:])
-        return (met * across[:, :, None]).sum(1)
+        product = (down @ core.reshape(len(core), -1)).reshape(len(parts), *core.shape[1:])
+        return (product * across[:, :, None]).sum(1)
 
     def order_norm(self, cores: Sequence[Array], extras: Sequence[Array]) -> tuple[Array, Array]:
         """Apply the Gram matrix of every factor to the core, and take the inner product."""
@@ -57,17 +64,20 @@ class Tucker(Format):
         return (flat * out).sum(), log_scale
 
     def near_one(self, rngs, sigma):
-        """Return factors near (1, 0, ..., 0) and a core that reads one column at a time.
+        """Return factors near (1, 0, ..., 0), and a core whose entries use one column each.
 
-        An entry of the core then meets a product of small numbers, one for each column that it
-        reads. Were all k near one, a step would move the prediction by k^N times its rate.
+        An entry of the core is then multiplied by one small number per column that it uses. If all
+        k entries of a factor were near one, a step would move the prediction by k^N times the
+        learning rate.
         """
-        cores = first_of(self.noise(rngs, sigma))
+        cores = with_unit_constants(self.noise(rngs, sigma))
         k, n_columns, shape = self.rank, self.n_columns, self.extra_shapes()[0]
         middle = np.zeros((k**n_columns, self.n_outputs))
         for n, rng in enumerate(rngs[:-1] if k > 1 else rngs[-1:]):
-            # What reads a column is drawn with it, so that the order of columns does not matter.
-            middle[np.arange(k) * k ** (n_columns - 1 - n)] = readings(rng, k, self.n_outputs)
+            # A column's entries use its own generator: the order of columns does not matter.
+            middle[np.arange(k) * k ** (n_columns - 1 - n)] = weights_without_first(
+                rng, k, self.n_outputs
+            )
         return cores, [middle.reshape(shape)]
 
 

@@ -3,8 +3,9 @@
 f is a sum of functions f_S over sets S of columns. Under the prior, f_S has a variance of
 interaction^(|S| - 1) times the product of the spreads of its columns: the interaction of two
 columns is expected to be smaller than their main effects, and columns with small main effects are
-expected to interact little. As a penalty this is a norm of the weight tensor, <W, (M_1 x ... x M_N) W>. It
-does not depend on how W is written as a sum of R terms, while penalties on the factors do.
+expected to interact little. As a penalty this is a norm of the weight tensor,
+<W, (M_1 x ... x M_N) W>. It does not depend on how W is written as a sum of R terms; penalties on
+the factors do.
 
 The spread of a column, the variance of its main effect, is learnt from an additive model by
 empirical Bayes: the squared size of the effect over its degrees of freedom. The interaction is

@@ -1,1 +1,1 @@
-"""Solvers: how a problem is minimised, and where they start."""
+"""Solvers: how a problem is minimised, and the parameters they start from."""

@@ -14,7 +14,7 @@ from polyadic.networks.cp import CPCores, run
 from polyadic.objective.problem import Problem
 from polyadic.solvers.contract import Report, Solution, check
 from polyadic.solvers.loop import Schedule, TrainingLoop, stack
-from polyadic.solvers.threads import SplitEpochs, pays
+from polyadic.solvers.threads import SplitEpochs, should_split
 
 
 @dataclass
@@ -28,7 +28,7 @@ class AdamState:
 
     @classmethod
     def start(cls, cores: CPCores, dtype: type = np.float32) -> AdamState:
-        """Begin with these cores and no memory."""
+        """Return the state at the start of a run from these cores."""
         parameters = cores.pack(dtype)
         height = stack_height(cores.dims)
         moments = tuple(None if p is None else kernel.AdamMoments.start(p) for p in parameters)
@@ -48,8 +48,8 @@ class Adam(Schedule):
     Parameters
     ----------
     n_threads : int or None
-        Threads for one model, where it is large enough to be split; None: it is never split. What
-        comes out does not depend on the number, only on its being None.
+        Threads for one model, if it is large enough to be split; None: it is never split. The
+        result does not depend on the number of threads, only on whether it is None.
     """
 
     n_threads: int | None = None
@@ -68,7 +68,7 @@ class Adam(Schedule):
         state: AdamState | None = None,
         resumed: bool = False,
     ) -> Solution:
-        """Minimise the problem's objective, starting from `cores`, or from where `state` is."""
+        """Minimise the problem's objective, starting from `cores`, or from `state` if given."""
         check(self, problem)
         return AdamLoop(self, problem, cores, free, state).run(rng, report, resumed)
 
@@ -92,14 +92,14 @@ class AdamLoop(TrainingLoop):
         self.job = self._job(mask.ravel(), self._lay_out_penalties())
         self.split: SplitEpochs | None = None
         threads, layout = solver.n_threads, problem.local.layout
-        if threads is not None and problem.order is None and pays(layout, self.batch):
+        if threads is not None and problem.order is None and should_split(layout, self.batch):
             self.split = SplitEpochs(self.job, self.always, self.batch, threads)
         else:
             args = (len(layout.first), problem.n_outputs, self.always)
             self.room = kernel.Room.make(self.state.parameters, *args)
 
     def _job(self, mask: np.ndarray, emphasis: np.ndarray | None) -> kernel.Job:
-        """Return what an epoch is about."""
+        """Return what the compiled epoch needs."""
         problem, state = self.problem, self.state
         order = None
         if problem.order is not None and emphasis is not None:
@@ -121,9 +121,9 @@ class AdamLoop(TrainingLoop):
         )
 
     def _lay_out_penalties(self) -> np.ndarray | None:
-        """Stack the bands, each row over the chance that a batch meets it; return the emphasis.
+        """Stack the bands, each row divided by its chance to be in a batch; return the emphasis.
 
-        A row is only moved when a batch touches it. Dividing its penalty by the chance of that
+        A table row only moves when a batch touches it. Dividing its penalty by the chance of that
         keeps the expected gradient, and so the optimum, the same.
         """
         local, order = self.problem.local, self.problem.order
@@ -163,7 +163,7 @@ class AdamLoop(TrainingLoop):
             return np.einsum("dr,dr->d", table, table, dtype=np.float64) / self.cores.rank
 
     def averaged(self, out: kernel.Parameters | None) -> kernel.Parameters:
-        """Return the running averages, written to `out` where given."""
+        """Return the running averages, written to `out` if given."""
         out = self.state.parameters.zeros() if out is None else out
         kernel.settle(self.job, np.float32(self.plan.ema_decay), out)
         return out

@@ -1,9 +1,10 @@
 """Alternating least squares: every core in turn, to its minimum with all others fixed.
 
-With all but one block fixed, be it the core of a column, the output weights or the additive part of
-a column, f is linear in that block. For the squared error its best value is the solution of normal
-equations; for other losses they are those of a parabola near the loss, about the predictions so
-far. The objective is that of Adam, and no step raises it: a step is shortened until it does not.
+A block is the core of a column, the output weights, or the additive part of a column. With all
+other blocks fixed, f is linear in a block. For the squared error the best block is the solution of
+normal equations; for other losses, the loss is approximated by a parabola at the present
+predictions. The objective is the same as Adam's. No step raises it: a step is shortened until the
+objective falls.
 """
 
 from __future__ import annotations
@@ -28,22 +29,23 @@ from polyadic.solvers.blocks import FLOOR, Block, depth, pad, solve_block
 from polyadic.solvers.contract import Report, Solution, check
 from polyadic.solvers.loop import Schedule, TrainingLoop
 
+# All chosen by hand.
 MAX_SWEEPS = 20  # max_iter="auto"
-PATIENCE = 3  # n_iter_no_change=None
+PATIENCE = 3  # sweeps without progress, for n_iter_no_change=None
+_HALVINGS = 12  # lengths of a step that are tried, each half of the one before
+_LONGEST_STEP = 8.0  # a step is doubled up to this length while the objective falls
 _TINY = np.finfo(float).tiny
-_HALVINGS = 12
-_LONGEST = 8.0  # a step that keeps paying is stretched up to here
 
 
 @dataclass(frozen=True)
 class ALS(Schedule):
-    """Sweeps over all blocks. Rates, batches and averages have no part in it.
+    """Sweeps over all blocks. Learning rates, batches and running averages are not used.
 
     Parameters
     ----------
     damping : float
         Share by which the diagonal of the normal equations is raised. It shortens steps along
-        directions that the rows say little about, and leaves the optimum where it is.
+        directions that the rows determine poorly, and does not move the optimum.
     """
 
     learning_rate: float = 1.0
@@ -79,7 +81,7 @@ class ALS(Schedule):
         rng: np.random.Generator,
         report: Report | None = None,
     ) -> Solution:
-        """Go on from another solver's solution, under the noise that it has measured."""
+        """Continue from the solution of another solver, with the noise that it has measured."""
         loop = AlsLoop(self, problem, first.cores, free, noise=first.loss)
         return loop.run(rng, report, resumed=True)
 
@@ -89,12 +91,12 @@ class TensorNorm:
     """A norm of the weight tensor in a run: its strength and its Gram matrices."""
 
     norm: Norm
-    by_noise: bool = False  # whether its strength goes with the noise
+    by_noise: bool = False  # whether its strength is multiplied by the noise
     strength: float = 0.0
     grams: list[np.ndarray] = field(default_factory=list)  # A' M A of every column, (W, W)
 
     def weigh(self, noise: float, tables: list[np.ndarray], width: int) -> None:
-        """Set the strength, and all Gram matrices; tables[n] : (d_n * W,)."""
+        """Set the strength and all Gram matrices; tables[n] : (d_n * W,)."""
         self.strength = self.norm.strength * (noise if self.by_noise else 1.0)
         self.grams = [self._gram(n, a, width) for n, a in enumerate(tables)]
 
@@ -118,7 +120,7 @@ class TensorNorm:
 class AlsLoop(TrainingLoop):
     """A run in double precision. The parameters are cores."""
 
-    noise_pace = 1.0  # a sweep does as much as many epochs
+    noise_pace = 1.0  # one sweep changes the loss as much as many epochs of Adam
 
     def __init__(
         self,
@@ -130,24 +132,24 @@ class AlsLoop(TrainingLoop):
     ):
         super().__init__(solver, problem, cores)
         if noise is not None and problem.loss.location_scale:
-            self.noise = min(noise, 1.0)  # as measured already: no sweep under a guess
+            self.noise = min(noise, 1.0)  # already measured: no sweep with a guess
         self.damping = solver.damping
         local, n_outputs = problem.local, problem.n_outputs
         check_maps(local)
         self.slots = [column_slots(local, n) for n in range(len(local.dims))]
         self.y = np.ascontiguousarray(problem.y, dtype=np.float64)
         self.row_weight = problem.unit_weights() / len(local)
-        self.everything = np.arange(len(local))
+        self.all_rows = np.arange(len(local))
         packed = cores.pack(np.float64)
-        self.width, self.side = padded(cores.rank), padded(n_outputs)
+        self.width, self.output_width = padded(cores.rank), padded(n_outputs)
         self.weights = packed.weights
         self.tables = [pad(a, self.width) for a in cores.factors]
-        self.additive = [pad(v, self.side) for v in cores.additive or []]
+        self.additive = [pad(v, self.output_width) for v in cores.additive or []]
         self.free = np.zeros((n_outputs, self.width))
         self.free[:, : cores.rank] = 1.0 if free is None else free.T
-        n_rooms = depth(len(local.dims))
-        self.rooms = [np.empty(len(local) * self.width) for _ in range(n_rooms)]
-        self.rooms[0][:] = 1.0
+        n_products = depth(len(local.dims))
+        self.products = [np.empty(len(local) * self.width) for _ in range(n_products)]
+        self.products[0][:] = 1.0
         self.raw = np.empty((len(local), n_outputs))
         self.slopes = np.empty_like(self.raw)
         self.compiled_loss = problem.loss.compiled()
@@ -161,27 +163,28 @@ class AlsLoop(TrainingLoop):
         self.norms = [] if problem.norm is None else [TensorNorm(problem.norm, by_noise=True)]
         if problem.order is not None:
             self.norms.append(TensorNorm(problem.order.as_norm()))
-        # The optimum under a prior is the model: there is no better epoch before it.
+        # With a prior the optimum is the model that is wanted: no earlier epoch is better.
         self.keep_last = problem.norm is not None
         self.weigh_norms()
 
     # ---- predictions and the objective ----------------------------------------------------------
 
     def refresh(self) -> None:
-        """Compute predictions anew, and loss and slopes with them."""
+        """Compute the predictions, their loss and their slopes from the parameters."""
         self.raw[:] = self.problem.intercept
-        product = self.multiplied(range(len(self.slots)), self.rooms[0], self.rooms[-1])
+        product = self.multiplied(range(len(self.slots)), self.products[0], self.products[-1])
         kernel.read_out(product, self.width, self.weights, self.raw)
-        ones = np.ones(len(self.raw) * self.side) if self.additive else self.raw[:0]
+        ones = np.ones(len(self.raw) * self.output_width) if self.additive else self.raw[:0]
         for slots, core in zip(self.slots, self.additive):
             part = np.empty_like(ones)
-            kernel.multiply(core, self.side, slots, ones, part)
-            kernel.read_out(part, self.side, pad(np.eye(self.raw.shape[1]), self.side), self.raw)
+            kernel.multiply(core, self.output_width, slots, ones, part)
+            identity = pad(np.eye(self.raw.shape[1]), self.output_width)
+            kernel.read_out(part, self.output_width, identity, self.raw)
         self.loss = self.measured(self.raw)
 
     def measured(self, raw: np.ndarray) -> float:
-        """Return the mean loss of predictions, and leave their slopes in `slopes`."""
-        args = (self.y, self.row_weight, self.everything, 0, raw, self.slopes)
+        """Return the mean loss of predictions, and write their slopes to `slopes`."""
+        args = (self.y, self.row_weight, self.all_rows, 0, raw, self.slopes)
         return weighted_losses(self.compiled_loss, *args)
 
     def multiplied(self, columns: Iterable[int], source: np.ndarray, out: np.ndarray) -> np.ndarray:
@@ -192,14 +195,14 @@ class AlsLoop(TrainingLoop):
         return out
 
     def model(self) -> kernel.Quadratic:
-        """Return the parabola about the present predictions."""
+        """Return the parabola that approximates the loss at the present predictions."""
         if not self.problem.loss.quadratic:
             args = (self.y, self.row_weight, self.raw, self.curvature)
             curvatures(self.compiled_curvature, *args)
         return kernel.Quadratic(self.slopes, self.curvature)
 
     def column_order(self) -> list[int]:
-        """Return the columns, those first by which the loss falls most: not by their place."""
+        """Return the columns, those that lower the loss most first: table order has no effect."""
         pulls = np.column_stack([self.slopes, self.row_weight])
         gains = []
         for slots in self.slots:
@@ -223,18 +226,18 @@ class AlsLoop(TrainingLoop):
         return self.loss
 
     def descend(self, columns: list[int], level: int, grams: list[np.ndarray]) -> None:
-        """Update these columns; rooms[level] holds the product of all others' factors.
+        """Update these columns; products[level] holds the product of all other columns' factors.
 
-        Half of them first, with the other half as it was; then the other half, with the first as
-        it is now. A column's product thus costs log N factors, and never a division. So it is with
-        the Gram matrices : (W, W) of the norms.
+        First one half of them, with the factors of the other half as they were; then the other
+        half, with the updated factors of the first. The product for one column thus takes log N
+        multiplications and no division. The same holds for the Gram matrices : (W, W) of the norms.
         """
         if len(columns) == 1:
-            self.update_core(columns[0], self.rooms[level], grams)
+            self.update_core(columns[0], self.products[level], grams)
             return
         half = len(columns) // 2
         for own, rest in ((columns[:half], columns[half:]), (columns[half:], columns[:half])):
-            self.multiplied(rest, self.rooms[level], self.rooms[level + 1])
+            self.multiplied(rest, self.products[level], self.products[level + 1])
             pairs = zip(self.norms, grams)
             self.descend(own, level + 1, [norm.gram_product(rest, gram) for norm, gram in pairs])
 
@@ -259,25 +262,25 @@ class AlsLoop(TrainingLoop):
             norm.update(n, self.tables[n], self.width)
 
     def update_additive(self, n: int) -> None:
-        """Move the additive part of column n: a core of rank L with a product of one."""
-        side = self.side
+        """Move the additive part of column n to its minimum: a core of rank L, times ones."""
+        width = self.output_width
         block = Block(
             self.additive[n],
             self.slots[n],
             self.bands[n],
-            np.ones(len(self.raw) * side),
-            pad(np.eye(self.raw.shape[1]), side),
-            side,
+            np.ones(len(self.raw) * width),
+            pad(np.eye(self.raw.shape[1]), width),
+            width,
         )
         self.update(block)
 
     def weigh_norms(self) -> None:
-        """Set the strengths of the norms by the noise, and their Gram matrices anew."""
+        """Set the strengths of the norms by the noise, and recompute their Gram matrices."""
         for norm in self.norms:
             norm.weigh(self.noise, self.tables, self.width)
 
     def update(self, block: Block) -> None:
-        """Solve the normal equations of a block and go there, or as far as it pays."""
+        """Solve the normal equations of a block, and take the best share of the step."""
         model, damping = self.model(), self.damping
         for _ in range(4):
             step, solved = solve_block(block, model, damping)
@@ -295,11 +298,11 @@ class AlsLoop(TrainingLoop):
         block.core += self.best_share(moved, linear, square) * step
 
     def update_weights(self) -> None:
-        """Move the output weights, where they may."""
+        """Move those output weights that are free to their minimum."""
         if not np.any(self.free):
             return
         width, model = self.width, self.model()
-        product = self.multiplied(self.order, self.rooms[0], self.rooms[-1])
+        product = self.multiplied(self.order, self.products[0], self.products[-1])
         z = np.zeros((width, width))
         for norm in self.norms:
             z += norm.strength * norm.gram_product(self.order, np.ones_like(z))
@@ -321,10 +324,10 @@ class AlsLoop(TrainingLoop):
         self.weights += self.best_share(moved, linear, square) * step.ravel()
 
     def best_share(self, moved: np.ndarray, linear: float, square: float) -> float:
-        """Return how much of a step to take, and take it in the predictions.
+        """Return the share of a step to take, and add that share to the predictions.
 
-        moved : (n, L) is what the whole step does to them; the penalties change by
-        t * linear + t**2 * square. Where no part of the step lowers the objective, it is zero.
+        moved : (n, L) is the change of the predictions by the whole step. The share t changes the
+        penalties by t * linear + t**2 * square. It is zero if no share lowers the objective.
         """
         start = self.loss
 
@@ -339,7 +342,7 @@ class AlsLoop(TrainingLoop):
                 share = float(t)
                 break
         measured, stretch = share, not self.problem.loss.exact_curvature
-        while stretch and 0.0 < share < _LONGEST:
+        while stretch and 0.0 < share < _LONGEST_STEP:
             measured = 2.0 * share
             found = rise(measured)
             if not found < best:
@@ -351,14 +354,14 @@ class AlsLoop(TrainingLoop):
             self.loss = self.measured(self.raw)
         return share
 
-    # ---- what a loop is asked for -------------------------------------------------------------
+    # ---- methods of every training loop -------------------------------------------------------
 
     def averaged(self, out: CPCores | None) -> CPCores:
-        """Return the cores as they are."""
+        """Return the present cores: nothing is averaged."""
         rank, n_outputs = self.cores.rank, self.raw.shape[1]
         factors = [a.reshape(-1, self.width)[:, :rank].copy() for a in self.tables]
         weights = self.weights.reshape(-1, self.width)[:, :rank].T.copy()
-        additive = [v.reshape(-1, self.side)[:, :n_outputs].copy() for v in self.additive]
+        additive = [v.reshape(-1, self.output_width)[:, :n_outputs].copy() for v in self.additive]
         return CPCores(factors, weights, self.problem.intercept, additive or None)
 
     def predict(self, parameters: CPCores, local: LocalFeatures) -> np.ndarray:
@@ -370,5 +373,5 @@ class AlsLoop(TrainingLoop):
         return parameters
 
     def advice(self) -> str:
-        """Say what to change after a run that led nowhere."""
+        """Return what to change after a run without a useful result."""
         return "Raise l2 or smoothness, lower rank, or use solver='adam'."

@@ -1,6 +1,6 @@
-"""Batches of local features, column by column, for solvers that take one core at a time.
+"""Batches of local features, column by column, for solvers that use one core at a time.
 
-Shapes: b rows; a core (r, d, q) of a Tensor Train; `met` (r, b, q), what the rows make of a core.
+Shapes: b rows; a core (r, d, q) of a Tensor Train; its contraction with the rows, (r, b, q).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from polyadic.data.features import LocalFeatures
 from polyadic.kernels.cp import GUARD
 
-_TALL = 128  # elements of a column beyond which slots are kept in the place of a dense phi
+_TALL = 128  # columns of more elements are kept as slots, not as a dense phi; chosen by hand
 
 
 class BatchColumn(Protocol):
@@ -24,11 +24,11 @@ class BatchColumn(Protocol):
         """Return the number of rows."""
         ...
 
-    def meet(self, core: np.ndarray) -> np.ndarray:
+    def contract(self, core: np.ndarray) -> np.ndarray:
         """Return phi(x_i)' core of every row, (r, b, q)."""
         ...
 
-    def spread(self, ahead: np.ndarray, behind: np.ndarray, dim: int) -> np.ndarray:
+    def outer_sum(self, ahead: np.ndarray, behind: np.ndarray, dim: int) -> np.ndarray:
         """Return sum_i ahead_i x phi(x_i) x behind_i, (r, d, q), of ahead (b, r), behind (b, q)."""
         ...
 
@@ -46,11 +46,11 @@ class DenseColumn:
     def __len__(self) -> int:
         return len(self.phi)
 
-    def meet(self, core: np.ndarray) -> np.ndarray:
+    def contract(self, core: np.ndarray) -> np.ndarray:
         """Return phi(x_i)' core of every row."""
         return self.phi @ core
 
-    def spread(self, ahead: np.ndarray, behind: np.ndarray, dim: int) -> np.ndarray:
+    def outer_sum(self, ahead: np.ndarray, behind: np.ndarray, dim: int) -> np.ndarray:
         """Return the sum of outer products."""
         return self.phi.T @ (ahead.T[:, :, None] * behind)
 
@@ -64,7 +64,7 @@ class DenseColumn:
 
 @dataclass(frozen=True)
 class SparseColumn:
-    """Slots of every row, index and value : (b, s), and the value of an implied constant."""
+    """Slots of every row, index and value : (b, s), and the value of the implied constant."""
 
     index: np.ndarray
     value: np.ndarray
@@ -73,14 +73,14 @@ class SparseColumn:
     def __len__(self) -> int:
         return len(self.index)
 
-    def meet(self, core: np.ndarray) -> np.ndarray:
+    def contract(self, core: np.ndarray) -> np.ndarray:
         """Return phi(x_i)' core of every row."""
         out = self.constant * core[:, :1]
         for index, value in zip(self.index.T, self.value.T):
             out = out + core[:, index] * value[:, None]
         return np.broadcast_to(out, (len(core), len(self), core.shape[2]))
 
-    def spread(self, ahead: np.ndarray, behind: np.ndarray, dim: int) -> np.ndarray:
+    def outer_sum(self, ahead: np.ndarray, behind: np.ndarray, dim: int) -> np.ndarray:
         """Return the sum of outer products, by runs of equal index."""
         outer = ahead.T[:, :, None] * behind
         out = np.zeros((ahead.shape[1], dim, behind.shape[1]))
@@ -104,14 +104,14 @@ class SparseColumn:
 
 
 class Batches:
-    """Local features in a basis of one's own.
+    """Local features of chosen rows, after an optional change of basis in every column.
 
     Parameters
     ----------
     local : LocalFeatures
     inverses : list of (d_n, d_n) or (d_n,), optional
         phi_n' becomes phi_n' G_n, with G_n given as a matrix or by its diagonal. A matrix is
-        possible for columns of which `BatchColumn.moment` returns one.
+        possible for the columns for which `BatchColumn.moment` returns a matrix.
     """
 
     def __init__(self, local: LocalFeatures, inverses: Sequence[np.ndarray] | None = None):
@@ -119,13 +119,13 @@ class Batches:
         layout, dims = local.layout, local.dims
         self.short = layout.dense | (dims <= _TALL)
         widths = np.where(self.short, dims, 0)
-        self.start = np.cumsum(widths) - widths  # where a short column begins in phi
+        self.start = np.cumsum(widths) - widths  # of each short column in phi
         self.width = int(widths.sum())
         self.place = np.zeros(GUARD + int(dims.sum()), dtype=np.int64)  # from table row to phi
         for n in np.flatnonzero(self.short):
             own = slice(layout.first[n], layout.first[n] + dims[n])
             self.place[own] = self.start[n] + np.arange(dims[n])
-        # Slots of a row and column may point to the same element: one slot of each at a time.
+        # Two slots of a column may point to the same element, so slots are added one by one.
         n_slots, mixed = np.diff(layout.slots), self.short & ~layout.dense
         self.turns = [
             layout.slots[:-1][mixed & (n_slots > k)] + k
@@ -133,7 +133,7 @@ class Batches:
         ]
 
     def columns(self, rows: np.ndarray) -> list[BatchColumn]:
-        """Return these rows, column by column."""
+        """Return the local features of these rows, column by column."""
         index = self.local.index[rows]
         value = self.local.value[rows].astype(np.float64)
         phi = np.zeros((len(rows), self.width))

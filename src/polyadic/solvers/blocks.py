@@ -1,4 +1,4 @@
-"""Blocks of a CP model in which f is linear: their normal equations, and what they cost."""
+"""Blocks of a CP model in which f is linear: their normal equations, memory and time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from polyadic.kernels.simd import LANES, padded
 from polyadic.maps.base import FeatureMap
 from polyadic.objective.penalties import band_product
 
-FLOOR = 1e-10  # of the diagonal of normal equations, as a share of its largest entry
+# Least diagonal entry of normal equations, as a share of the largest; chosen by hand.
+FLOOR = 1e-10
 
 
 @dataclass
 class Block:
-    """A core, and what it is multiplied with on its way to f: product and output weights."""
+    """A core, and what it is multiplied by to give f: product and output weights."""
 
     core: np.ndarray  # (d * W,), changed in place
     slots: kernel.Slots
@@ -27,11 +28,11 @@ class Block:
     product: np.ndarray  # (n * W,)
     weights: np.ndarray  # (L * W,)
     width: int
-    # Of every norm of the tensor, M : (d, 5) times its strength, and Z : (W * W,).
+    # For every norm of the tensor, M : (d, 5) times its strength, and Z : (W * W,).
     norms: Sequence[tuple[np.ndarray, np.ndarray]] = ()
 
     def slope(self, core: np.ndarray) -> np.ndarray:
-        """Return half the gradient of the penalties at another core : (d * W,)."""
+        """Return half the gradient of the penalties at a core : (d * W,)."""
         a = core.reshape(-1, self.width)
         out = band_product(self.penalty, a)
         for metric, gram in self.norms:
@@ -51,18 +52,18 @@ def depth(n_columns: int) -> int:
     return 3 + int(np.ceil(np.log2(max(2, n_columns))))
 
 
-def working_room(maps: Sequence[FeatureMap], rank: int, n_rows: int) -> int:
-    """Return the working memory of a run, in the units of six float32 that parameters count in."""
+def working_memory(maps: Sequence[FeatureMap], rank: int, n_rows: int) -> int:
+    """Return the memory of the work arrays of a run, in units of six float32, as of a parameter."""
     width = padded(rank)
-    block = 6 * max(m.dim for m in maps) * width * width  # at most: four slots and the constant
+    block = 6 * max(m.dim for m in maps) * width * width  # at most: four slots and a constant
     return (n_rows * width * (depth(len(maps)) + 1) + block) // 3
 
 
 def sweep_cost(maps: Sequence[FeatureMap], rank: int) -> float:
-    """Return about how many epochs of Adam take as long as a sweep, where a map is dense.
+    """Return about how many epochs of Adam take as long as a sweep, if a map is dense.
 
-    Moments of s slots and the constant, W^2 numbers per pair, beside s rows of W numbers: at rank
-    32 9, 15, 26 and 52 epochs were measured for 1, 2, 4 and 8 slots.
+    A sweep computes W^2 moments per pair of slots, an epoch handles W numbers per slot. At rank 32,
+    9, 15, 26 and 52 epochs were measured for 1, 2, 4 and 8 slots.
 
     >>> from polyadic.maps import Polynomial
     >>> sweep_cost([Polynomial(2)], 32), sweep_cost([Polynomial(5)], 32)
@@ -71,7 +72,7 @@ def sweep_cost(maps: Sequence[FeatureMap], rank: int) -> float:
     return padded(rank) * (1 + dense_slots(maps)) / 5.0
 
 
-def _far(band: np.ndarray) -> int:
+def _band_reach(band: np.ndarray) -> int:
     """Return how far from the diagonal a band : (d, 5) reaches."""
     return max(abs(b - 2) for b in range(5) if b == 2 or np.any(band[:, b]))
 
@@ -81,9 +82,9 @@ def solve_block(block: Block, model: kernel.Quadratic, damping: float) -> tuple[
     width, slots = block.width, block.slots
     n = len(block.core) - (width if slots.constant else 0)
     near = slots.value.shape[1] * width - 1
-    reach = max(near, _far(block.penalty) * width)
+    reach = max(near, _band_reach(block.penalty) * width)
     for metric, _ in block.norms:
-        reach = max(reach, (_far(metric) + 1) * width - 1)
+        reach = max(reach, (_band_reach(metric) + 1) * width - 1)
     system = banded.System.zeros(n, width, reach, len(block.core))
     room = kernel.Room.make(width, slots.value.shape[1])
     kernel.normal_equations(block.product, width, block.weights, slots, model, room, system)

@@ -1,4 +1,4 @@
-"""What a solver must be able to do, and what it returns."""
+"""The protocol of solvers, and what they return."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from polyadic.objective.problem import Problem
 
 @dataclass
 class Solution:
-    """Cores, how they came about, and whether all went well."""
+    """The cores that a solver found, the history of its run, and whether it succeeded."""
 
     cores: Any
     history: dict[str, list[float]] = field(default_factory=dict)
     n_iter: int = 0
     converged: bool = True
     message: str = ""
-    loss: float = np.inf  # on the held-out rows where there are any
+    loss: float = np.inf  # on the held-out rows if there are any, else on the training rows
 
 
 Report = Callable[[int, float], None]  # called after each epoch with its number and its loss
 
 
 class Solver(Protocol):
-    """Anything that turns initial cores into better ones, and says what it can minimise."""
+    """Anything that improves initial cores, and declares what it can minimise."""
 
-    name: ClassVar[str]  # in error messages: the parameter that chooses it
-    loss_forms: ClassVar[tuple[str, ...]]  # that it needs, see `polyadic.objective.losses.FORMS`
-    penalties: ClassVar[tuple[str, ...]]  # that it can minimise, see `PENALTIES`
+    name: ClassVar[str]  # for error messages: the parameter that selects it
+    loss_forms: ClassVar[tuple[str, ...]]  # that it needs: see `polyadic.objective.losses.FORMS`
+    penalties: ClassVar[tuple[str, ...]]  # that it can minimise: see `PENALTIES`
 
     @property
     def max_iter(self) -> int:
-        """How many epochs it may take."""
+        """Largest number of epochs."""
         ...
 
     def solve(
@@ -48,9 +48,10 @@ class Solver(Protocol):
         state: Any = None,
         resumed: bool = False,
     ) -> Solution:
-        """Minimise the problem's objective, starting from `cores`, or from where `state` is.
+        """Minimise the problem's objective, starting from `cores`, or from `state` if given.
 
-        A resumed run counts its start among the epochs to choose from.
+        `free` : (R, L) is one for the output weights that may move; None for all. `report` is
+        called after each epoch. A resumed run may also return its start, if no epoch is better.
         """
         ...
 
@@ -63,11 +64,11 @@ def check(solver: Solver, problem: Problem) -> None:
         if name not in solver.penalties:
             raise ValueError(
                 f"{solver.name} cannot minimise the penalty {name!r}{_SET_BY[name]}. "
-                f"It has: {', '.join(solver.penalties)}."
+                f"It can minimise: {', '.join(solver.penalties)}."
             )
 
 
-# What a user has set to ask for a penalty.
+# Which parameters of an estimator cause a penalty, for the error message.
 _SET_BY = {
     "factors": ", which l2 or smoothness ask for if they are numbers above 0",
     "factors by noise": ", which l2='auto' and smoothness='auto' ask for",

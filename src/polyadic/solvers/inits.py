@@ -1,7 +1,7 @@
 """Initial cores. Each init has `start(problem, rank, rngs) -> Start`.
 
-Randomness comes from one generator per column and one for the output weights, so that the noise
-belongs to the column and not to its place in the table.
+Each column has its own generator, and the output weights one more, so that the noise of a column
+does not depend on its position in the table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from polyadic.networks.cp import CanonicalPolyadic, CPCores, write_linear
 if TYPE_CHECKING:
     from polyadic.objective.problem import Problem
 
-_DENSE_LIMIT = 1000  # up to so many basis elements the normal equations are formed; time is cubic
+# Basis elements up to which the normal equations are formed, in cubic time; chosen by hand.
+_DENSE_LIMIT = 1000
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,15 @@ Parts = tuple[list[np.ndarray], list[np.ndarray]]  # cores and extras
 
 
 class Starter(Protocol):
-    """Anything that sets up cores for a problem."""
+    """Anything that returns initial cores for a problem."""
 
     def start(self, problem: Problem, rank: int, rngs: list[np.random.Generator]) -> Start:
-        """Return initial cores; `rngs` holds a generator per column and one for the rest."""
+        """Return initial cores; `rngs` holds one generator per column and one more."""
         ...
 
 
 class Init(Starter, Protocol):
-    """What every init looks like: for CP on the fused engine, and for any format."""
+    """The methods of every init: `start` for CP, and `network` for any format."""
 
     def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Parts:
         """Return initial cores and extras of a format."""
@@ -52,7 +53,7 @@ class Init(Starter, Protocol):
 
 
 def _output_weights(rank: int, n_outputs: int, separate: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the paper's C, ones in blocks, and its mask: nothing moves."""
+    """Return the paper's C, ones in blocks, and the mask of its entries that may move."""
     if not separate:
         return np.ones((rank, n_outputs)), np.full((rank, n_outputs), float(n_outputs > 1))
     weights = np.kron(np.eye(n_outputs), np.ones((rank, 1)))
@@ -85,7 +86,7 @@ class Gaussian:
 
 
 def _truncated_normal(rng: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
-    """Draw again whatever lies outside of two standard deviations."""
+    """Draw from a normal distribution; draw again what is beyond two standard deviations."""
     out = rng.normal(size=size)
     while np.any(far := np.abs(out) > 2):
         out[far] = rng.normal(size=int(far.sum()))
@@ -96,15 +97,15 @@ def _truncated_normal(rng: np.random.Generator, size: tuple[int, int]) -> np.nda
 class NearOne:
     """Start every factor near the constant one: 1 + sigma noise, with C ~ normal / sqrt(R).
 
-    A product of hundreds of such factors neither vanishes nor explodes. By default sigma shrinks
-    with the number of columns.
+    A product of hundreds of such factors neither vanishes nor overflows. By default sigma is
+    smaller for more columns.
     """
 
     sigma: float | None = None
 
     def start(self, problem: Problem, rank: int, rngs: list[np.random.Generator]) -> Start:
         """Return initial cores."""
-        # All factors are near one: the terms cancel, and the intercept predicts.
+        # All factors are near one: the terms cancel, and the prediction is about the intercept.
         mask, _ = _output_weights(rank, problem.n_outputs, problem.separate)
         weights = balanced_weights(rngs[-1], mask)
         factors = _near_one_factors(problem, len(mask), rngs, self.sigma)
@@ -121,7 +122,7 @@ def _near_one_factors(
 ) -> list[np.ndarray]:
     """Return CP factors (d_n, R) near one.
 
-    Under a prior the noise is what it allows: its norm of a term stays about that of a constant.
+    With a prior the noise is limited, so that the norm of a term stays near that of a constant.
     """
     form = CanonicalPolyadic(problem.local.dims.tolist(), rank, problem.n_outputs)
     sizes = np.full(form.n_columns, near_one_sigma(form.n_columns) if sigma is None else sigma)
@@ -136,17 +137,17 @@ class Linear:
     """Start from the linear model on the basis elements (paper, section VII).
 
     The linear model is least squares for the squared error, logistic regression with C = 1 for
-    classes, and the minimum of the loss otherwise. Where R >= N L, term (l, n) carries column n's
-    part of output l as in the paper; terms beyond those start near one with an output weight of
+    classes, and the minimum of the loss otherwise. If R >= N L, term (l, n) is column n's part
+    of output l as in the paper; terms beyond those start near one with an output weight of
     zero. Otherwise the linear solution becomes the additive part of the model.
 
     Parameters
     ----------
     noise : float
-        Standard deviation of noise on all entries, as the paper adds it. With noise, terms beyond
-        the linear ones start at zero plus noise, as published.
+        Standard deviation of the noise that is added to all entries, as in the paper. With noise,
+        terms beyond the linear ones start at zero plus noise, as in the paper.
     degree_one : bool
-        Train the linear model on the elements of degree one alone.
+        Use only the elements of degree one in the linear model.
     """
 
     noise: float = 0.0
@@ -195,7 +196,7 @@ class Linear:
         return Start(CPCores(factors, weights, problem.intercept), free)
 
     def _as_additive(self, problem, rank, rngs, bias, slopes) -> Start:
-        """Keep the linear model beside the tensor, which starts with output weights of zero."""
+        """Write the linear model into the additive part; output weights start at zero."""
         free, _ = _output_weights(rank, problem.n_outputs, problem.separate)
         factors = _near_one_factors(problem, len(free), rngs)
         slopes[0][0] = bias
@@ -240,7 +241,7 @@ def _design(problem: Problem, degree_one: bool) -> tuple[sparse.csr_array, np.nd
 
 
 def _least_squares(design, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Solve weighted least squares with an intercept, of least norm where not unique."""
+    """Solve weighted least squares with an intercept; of least norm if not unique."""
     weight = problem.weight / problem.weight.sum()
     target = problem.y - problem.intercept
     mean_y = weight @ target

@@ -1,4 +1,4 @@
-"""The course of a run by epochs: schedule, judging, the best epoch, stopping. For every engine."""
+"""The training loop of every engine: schedule, evaluation, the best epoch, stopping."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from polyadic.objective.problem import Problem
 from polyadic.solvers.contract import Report, Solution
 
 SCHEDULES = ("constant", "one_cycle")
-_FIRST_NOISE = 0.3  # what a typical table leaves unexplained; replaced by what is measured
-_WARM_UP = 0.1  # share of the steps of a one-cycle schedule that lead up to the peak
-_LAST_RATE = 1e-3  # of the peak
-_TINY = 1e-12
+# Where nothing else is said, chosen by hand.
+# First estimate of the noise, the loss that remains, in variances of the target: that of a typical
+# table. It is replaced by what is measured.
+_FIRST_NOISE = 0.3
+_WARM_UP = 0.1  # share of the steps of a one-cycle schedule before the peak
+_LAST_RATE = 1e-3  # last learning rate, as a share of the peak
+_TINY = 1e-12  # keeps divisors away from zero
+# Share by which the log weight of a column moves to its goal in an epoch; 0 turns weights off,
+# which `benchmarks/ablation.py` measures.
 _WEIGHT_PACE = 0.2
-_WEIGHT_LIMIT = 5.0  # of the logarithm of a column's weight
-# Without n_iter_no_change: stop when the loss has been this many times its best, for this share of
-# the epochs. The end of the cycle still lowers the loss, but not by so much.
+_WEIGHT_LIMIT = 5.0  # largest logarithm of a column's weight, positive or negative
+# Without n_iter_no_change: stop when the loss is more than _FAR_ABOVE_BEST times the best, and the
+# best is older than _WAITING_SHARE of all epochs. The end of the cycle lowers the loss by less.
 _FAR_ABOVE_BEST, _WAITING_SHARE = 1.15, 0.25
-_FAR_WORSE = 3.0  # a loss of so many times that of a constant is no result
+_FAR_WORSE = 3.0  # a loss of more than this times that of a constant prediction counts as diverged
 
 
 @dataclass(frozen=True)
@@ -33,17 +38,17 @@ class Schedule:
     Parameters
     ----------
     learning_rate : float
-        Rate, or the peak of the one-cycle schedule.
+        Constant rate, or the peak of the one-cycle schedule.
     batch_size, max_iter : int
     schedule : "one_cycle" or "constant"
-        One cycle: a tenth of the steps up to the peak, then down along a cosine.
+        One cycle: up to the peak in a tenth of the steps, then down along a cosine.
     ema_decay : float
         Weight of the past in the running average of the parameters; 0 turns averaging off.
     n_iter_no_change : int or None
-        Stop after so many epochs without progress on the held-out rows; None goes to the end. In
-        either case the best epoch is kept.
+        Stop after this many epochs without progress on the held-out rows. None: stop early only if
+        the loss rises far above its best. In either case the best epoch is kept.
     tol : float
-        Progress smaller than this share of the loss does not count.
+        Progress of less than this share of the loss does not count.
     """
 
     learning_rate: float = 0.02
@@ -70,10 +75,10 @@ class Schedule:
 
 
 class TrainingLoop(ABC):
-    """One run, epoch by epoch. An engine says how to train, to keep and to predict."""
+    """One run, epoch by epoch. Subclasses define how to train, to average and to predict."""
 
-    noise_pace = 0.2  # how fast the estimate of the noise follows what is measured
-    keep_last = False  # whether the last epoch counts, whatever held-out rows say
+    noise_pace = 0.2  # share by which the noise moves to the measured loss in an epoch
+    keep_last = False  # whether to keep the last epoch instead of the best on held-out rows
 
     def __init__(self, plan: Schedule, problem: Problem, cores: Any):
         self.plan, self.problem, self.cores = plan, problem, cores
@@ -106,13 +111,13 @@ class TrainingLoop(ABC):
         """Return the parameters as cores."""
 
     def squares(self, parameters: Any) -> np.ndarray | None:
-        """Return the mean square over the terms of each table row, (D,); None: no need of it."""
+        """Return the mean square over the terms of each table row, (D,); None if it is not used."""
         return None
 
     def run(
         self, rng: np.random.Generator, report: Report | None = None, resumed: bool = False
     ) -> Solution:
-        """Train to the end, or until the held-out loss says to stop."""
+        """Train for all epochs, or until the held-out loss stops falling."""
         if resumed and self.problem.held_out is not None:
             self.best = self.averaged(None)
             self.best_loss = self.held_out_loss(self.best)
@@ -120,14 +125,14 @@ class TrainingLoop(ABC):
         rates = self.plan.rates(n_batches * self.plan.max_iter)
         for epoch in range(self.plan.max_iter):
             steps = rates[epoch * n_batches : (epoch + 1) * n_batches]
-            self.judge(self.train(steps, rng), float(steps[-1]))
+            self.evaluate(self.train(steps, rng), float(steps[-1]))
             if report is not None:
                 report(epoch, self.latest)
             if self.should_stop():
                 break
         return self.solution()
 
-    def judge(self, train_loss: float, rate: float) -> None:
+    def evaluate(self, train_loss: float, rate: float) -> None:
         """Measure the averaged parameters and keep them if they are the best so far."""
         problem = self.problem
         parameters = self.spare = self.averaged(self.spare)
@@ -145,21 +150,21 @@ class TrainingLoop(ABC):
         squares = self.squares(parameters)
         if squares is not None:
             self.weigh_columns(squares)
-        # Without held-out rows there is nothing to choose an epoch by: the last one counts.
+        # Without held-out rows there is nothing to choose an epoch by: keep the last.
         margin = self.plan.tol * abs(self.best_loss) if self.best_epoch >= 0 else 0.0
         last_counts = problem.held_out is None or self.keep_last
         if last_counts or self.latest < self.best_loss:
             if last_counts or self.latest < self.best_loss - margin:
                 self.best_epoch = self.n_iter - 1
-            # The two swap places: nothing as large as the table is allocated in every epoch.
+            # The two are swapped, so that no array as large as the table is allocated per epoch.
             self.best, self.spare = parameters, self.best
             self.best_loss = self.latest
 
     def weigh_columns(self, squares: np.ndarray) -> None:
-        """Let penalties weigh the heavier on a column the flatter its factors stay.
+        """Let penalties weigh more on columns whose factors are small.
 
-        That is the prior variance of each column as its own factors tell it: columns without an
-        effect are held flat, and those with one are set free.
+        The weight of a column is the mean size of all columns' factors over the size of its own:
+        columns without an effect are shrunk more, and those with an effect less.
         """
         if self.shares is None:
             self.shares = row_shares(self.problem.local)
@@ -169,7 +174,7 @@ class TrainingLoop(ABC):
         self.log_weights += _WEIGHT_PACE * (goal - self.log_weights)
 
     def row_weights(self) -> np.ndarray:
-        """Return the weight of the penalties that go with the noise, for every table row, (D,)."""
+        """Return the weight of the penalties `scaled`, for every table row, (D,)."""
         own = np.repeat(np.exp(self.log_weights), self.problem.local.dims)
         return np.pad(own, GUARD)
 
@@ -181,29 +186,29 @@ class TrainingLoop(ABC):
         return self.problem.loss.value(rows.y, raw, rows.weight)
 
     def constant_loss(self) -> float:
-        """Return the loss of the intercept alone, on the rows that count."""
+        """Return the loss of the intercept alone, on the held-out rows if there are any."""
         rows = self.problem.held_out or self.problem.rows
         raw = np.tile(self.problem.intercept, (len(rows.y), 1))
         return self.problem.loss.value(rows.y, raw, rows.weight)
 
     @property
     def n_iter(self) -> int:
-        """Epochs so far."""
+        """Number of epochs so far."""
         return len(self.history["train_loss"])
 
     @property
     def diverged(self) -> bool:
-        """Whether the latest epoch left the numbers."""
+        """Whether the latest loss is infinite or NaN."""
         return self.n_iter > 0 and not np.isfinite(self.latest)
 
     @property
     def useless(self) -> bool:
-        """Whether all that was found is far worse than a constant."""
+        """Whether the best loss is far above that of a constant prediction."""
         worst = _FAR_WORSE * max(abs(self.constant_loss()), 1.0)
         return self.n_iter > 0 and self.best_loss > worst
 
     def should_stop(self) -> bool:
-        """Tell whether to stop before the last epoch."""
+        """Return whether to stop now."""
         patience = self.plan.n_iter_no_change
         waited = self.n_iter - 1 - self.best_epoch
         if patience is None:
@@ -212,7 +217,7 @@ class TrainingLoop(ABC):
         return self.diverged or waited >= patience
 
     def advice(self) -> str:
-        """Say what to change after a run that diverged."""
+        """Return what to change after a run that diverged."""
         return (
             f"Lower learning_rate (it was {self.plan.learning_rate:g}), or use a bounded "
             "map: 'hat', or Polynomial(normalize=True)."
@@ -236,13 +241,13 @@ class TrainingLoop(ABC):
 
 
 def row_shares(local: LocalFeatures) -> np.ndarray:
-    """Return the share of the rows that meet each table row, (D,), none for implied constants."""
+    """Return the share of the rows that use each table row, (D,), zero for implied constants."""
     share = local.counts() / len(local)
     share[local.layout.first[local.layout.constant]] = 0.0
     return share
 
 
 def stack(parts: list[np.ndarray]) -> np.ndarray:
-    """Put arrays of the columns one below the other, with guard rows."""
+    """Stack one array per column, with guard rows before and after."""
     guard = np.zeros((GUARD, *parts[0].shape[1:]))
     return np.concatenate([guard, *parts, guard])

@@ -9,7 +9,7 @@ from polyadic.solvers.riemannian import Riemannian
 from polyadic.solvers.sequences import AdamThenAls, AlsThenAdam
 from polyadic.solvers.torch_solver import TorchOptim
 
-# Of CP models on the fused engine.
+# For CP models on the fused engine.
 FUSED: dict[str, type[Solver]] = {
     "adam": Adam,
     "als": ALS,

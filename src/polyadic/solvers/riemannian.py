@@ -2,20 +2,22 @@
 
 After Novikov, Trofimov and Oseledets (2016), for local features of any dimension and L outputs. A
 step takes the gradient of the batch with respect to the weight tensor, which is a sum of rank-one
-tensors, projects it on the tangent space at W, goes along it and rounds back to the ranks of W.
-Neither tensor is ever formed, and how W is written as a train does not matter to the step.
+tensors, projects it on the tangent space at W, adds a multiple of it to W, and rounds the sum to
+the ranks of W. Neither tensor is ever formed, and the step does not depend on how W is written as a
+train.
 
-Two things are not in the paper, and make one learning rate do for all tables:
+Two things are not in that paper. With them one learning rate suits all tables:
 
 *Metric.* Gradients and projections are those of <X, Y> = <X, (K_1 x ... x K_N) Y>. K_n is the
-second moment of phi_n over the rows plus what keeps it away from zero (see `metric`), so that the
-size of a step is about the size of the change it makes to f. It is carried out by a change of basis
-in every column: phi_n becomes F_n^-T phi_n and core n becomes F_n core_n, with F_n' F_n = K_n.
+second moment of phi_n over the rows plus terms that keep it away from zero (see `metric`), so that
+the size of a step is about the size of its change of f. It is implemented by a change of basis in
+every column: phi_n becomes F_n^-T phi_n and core n becomes F_n core_n, with F_n' F_n = K_n.
 
-*Step.* The learning rate is a share of the step to the minimum along the gradient, by the curvature
-that the loss has there. Slope and curvature are running averages over the batches. Down the order
-penalty goes a step of its own, as long, but no farther than to the minimum along its gradient: its
-curvature grows as beta^(2N), and one length that is right for both would be next to nothing.
+*Step.* The learning rate is a share of the step to the minimum along the gradient, which is
+computed from the slope and the curvature of the loss, running averages over the batches. The order
+penalty has a separate step of the same length, but not beyond the minimum along its gradient: its
+curvature grows like beta^(2N), and a common length that suits both would be far too short for the
+loss.
 """
 
 from __future__ import annotations
@@ -36,14 +38,14 @@ from polyadic.solvers.batches import BatchColumn, Batches, DenseColumn
 from polyadic.solvers.contract import Report, Solution, check
 from polyadic.solvers.loop import Schedule, TrainingLoop
 
+# All chosen by hand; `benchmarks/riemannian.py` compares the solver with Adam.
 PEAK_RATE = 0.2  # learning_rate="auto"
-
-_CHUNK = 4096  # rows at a time where there is no batch
-_DAMPING = 0.2  # of the metric, as a share of an element's mean square where it is not zero
-_SMOOTHING = 30.0  # of the metric, times the penalties that go with the noise
-_FLOOR = 1e-8  # smallest eigenvalue of a metric, its diagonal being one
+_CHUNK = 4096  # rows at once where there is no batch
+_DAMPING = 0.2  # added to the metric, as a share of an element's mean square where it is not zero
+_SMOOTHING = 30.0  # multiple of the penalties `scaled` that is added to the metric
+_FLOOR = 1e-8  # smallest eigenvalue of a metric that is scaled to a diagonal of one
 _MEMORY = 0.98  # weight of the past in the running averages of slope and curvature
-_TINY = 1e-300
+_TINY = 1e-300  # keeps divisors away from zero
 _PROBE = 0.1  # change of predictions over which the curvature of the loss is measured
 
 
@@ -52,16 +54,17 @@ class Riemannian(Schedule):
     """Mini-batches with Riemannian gradients, for format "tt".
 
     A running average would leave the manifold: `ema_decay` is not used. Penalties on single cores
-    have no meaning on the manifold, where cores are not unique. Those that go with the noise, the
-    default ones, shape the metric; of others only the order penalty is possible, and with beta = 1
-    that is the L2 penalty on W.
+    have no meaning on the manifold, where cores are not unique. Those that are multiplied by the
+    noise, the default ones, only enter the metric. Of the others only the order penalty is
+    possible; with beta = 1 it is the L2 penalty on W.
 
     Parameters
     ----------
     learning_rate : float
-        Share of the way to the minimum along the gradient, 0 to 1. Not to be compared with that of
-        other solvers.
-    device : "cpu"
+        Share of the way to the minimum along the gradient, 0 to 1. It means something else than
+        in other solvers.
+    device : str
+        Only "cpu" is possible.
     """
 
     learning_rate: float = PEAK_RATE
@@ -84,13 +87,13 @@ class Riemannian(Schedule):
         """Minimise the problem's objective, starting from `cores`."""
         check_format(self.device, cores)
         check(self, problem)
-        # Matrices are small: threads would cost more than they save.
+        # Matrices are small: several threads would be slower.
         with threadpool_limits(1, user_api="blas"):
             return RiemannianLoop(self, problem, cores).run(rng, report, resumed)
 
 
 def check_format(device: str, cores: NetworkCores) -> None:
-    """Refuse formats and devices that the solver does not know."""
+    """Refuse formats other than "tt" and devices other than the CPU."""
     name = getattr(cores, "name", "cp")
     if name != "tt":
         raise ValueError(f"solver='riemannian' works on format='tt' only, got format={name!r}.")
@@ -99,7 +102,7 @@ def check_format(device: str, cores: NetworkCores) -> None:
 
 
 class RiemannianLoop(TrainingLoop):
-    """A run in double precision. The parameters are a point, of W in the basis of the metric."""
+    """A run in double precision. The parameters are a `Point`: W in the basis of the metric."""
 
     def __init__(self, plan: Schedule, problem: Problem, cores: NetworkCores):
         super().__init__(plan, problem, cores)
@@ -130,7 +133,7 @@ class RiemannianLoop(TrainingLoop):
         return total / len(order)
 
     def _step(self, rows: np.ndarray, rate: float) -> float:
-        """Move the point by one batch and return the sum of its losses, penalties left out."""
+        """Move the point by one batch and return the sum of its losses, without penalties."""
         columns = self.batches.columns(rows)
         ahead = sweep(columns, self.point.left)
         raw = ahead[-1] @ self.point.left[-1][:, :, 0] + self.problem.intercept
@@ -155,7 +158,7 @@ class RiemannianLoop(TrainingLoop):
     def _full_step(self, rows, raw, slope, change, size) -> float:
         """Return the step to the minimum along the gradient.
 
-        `size` is its squared norm and `change` : (b, L) what it adds to raw.
+        `size` is the squared norm of the gradient, and `change` : (b, L) what it adds to raw.
         """
         spread = float(np.sqrt(np.mean(change**2)))
         if spread == 0:
@@ -167,7 +170,7 @@ class RiemannianLoop(TrainingLoop):
         self.n_steps += 1
         self.slope += pace * (size - self.slope)
         self.curvature += pace * (curvature - self.curvature)
-        # A loss that is nearly straight has its minimum far away: predictions move by one at most.
+        # The minimum of a nearly linear loss is far away: predictions move by one at most.
         return min(self.slope / max(self.curvature, _TINY), 1.0 / spread)
 
     def _penalised(self, moves: Train, length: float) -> Train:
@@ -177,16 +180,16 @@ class RiemannianLoop(TrainingLoop):
         double = 2 * self.problem.order.alpha
         half = self.point.project(in_basis(self.point.left, self.penalty))
         turned = self.point.project(in_basis(self.point.tangent(half), self.penalty))
-        bend = float(sum(np.vdot(a, b) for a, b in zip(turned, half)))
-        own = min(double * length, trains.squared_norm(half) / max(bend, _TINY))
+        curvature = float(sum(np.vdot(a, b) for a, b in zip(turned, half)))
+        own = min(double * length, trains.squared_norm(half) / max(curvature, _TINY))
         return [move - own * more for move, more in zip(moves, half)]
 
     def averaged(self, out: Point | None) -> Point:
-        """Return the point: a step makes a new one, and changes none."""
+        """Return the present point, which no later step changes: a step makes a new one."""
         return self.point
 
     def predict(self, parameters: Point, local: LocalFeatures) -> np.ndarray:
-        """Contract, a chunk of rows at a time."""
+        """Contract the rows, chunk by chunk."""
         batches = Batches(local, self.inverses)
         train = parameters.right
         out = np.empty((len(local), self.problem.n_outputs))
@@ -205,7 +208,7 @@ def sweep(columns: list[BatchColumn], train: Train) -> list[np.ndarray]:
     """Return the contractions of rows with the first 0, 1, ..., N cores, each (b, r_n)."""
     ahead = [np.ones((len(columns[0]), 1))]
     for column, core in zip(columns, train):
-        ahead.append(_onward(ahead[-1], column.meet(core)))
+        ahead.append(_vector_times_matrix(ahead[-1], column.contract(core)))
     return ahead
 
 
@@ -214,23 +217,23 @@ def gradient(
 ) -> Train:
     """Return the moves of the projection of sum_i Phi(x_i) x slope_i.
 
-    Move n is, before the gauge, sum_i ahead_i phi_n(x_i) behind_i, where ahead_i is what the row's
-    first n - 1 factors make of the left cores, and behind_i the others of the right ones. The slope
-    is the factor of the output mode.
+    Move n is, before the gauge, sum_i ahead_i phi_n(x_i) behind_i, where ahead_i is the row's
+    contraction with the left cores before n, and behind_i with the right cores after n. The slope
+    takes the place of phi for the output core.
 
     Parameters
     ----------
     ahead : list of (b, r_n)
-        What `sweep` makes of `point.left`.
+        What `sweep` returns for `point.left`.
     slope : (b, L)
     """
     factors = [*columns, DenseColumn(slope)]
     behind, moves = np.ones((len(slope), 1)), []
     for n in range(len(factors) - 1, -1, -1):
         core = point.right[n]
-        moves.append(factors[n].spread(ahead[n], behind, core.shape[1]))
+        moves.append(factors[n].outer_sum(ahead[n], behind, core.shape[1]))
         if n > 0:
-            behind = np.einsum("rbq,bq->br", factors[n].meet(core), behind)
+            behind = np.einsum("rbq,bq->br", factors[n].contract(core), behind)
     return point.gauged(moves[::-1])
 
 
@@ -240,27 +243,28 @@ def change_of_raw(
     """Return the contraction of rows with a tangent vector, (b, L)."""
     moved = np.zeros((len(ahead[0]), 1))
     for n, (column, move) in enumerate(zip(columns, moves)):
-        on = _onward(moved, column.meet(point.right[n])) if n > 0 else 0.0
-        moved = on + _onward(ahead[n], column.meet(move))
+        on = _vector_times_matrix(moved, column.contract(point.right[n])) if n > 0 else 0.0
+        moved = on + _vector_times_matrix(ahead[n], column.contract(move))
     return moved @ point.right[-1][:, :, 0] + ahead[-1] @ moves[-1][:, :, 0]
 
 
-def _onward(ahead: np.ndarray, met: np.ndarray) -> np.ndarray:
-    return np.einsum("br,rbq->bq", ahead, met)
+def _vector_times_matrix(ahead: np.ndarray, matrices: np.ndarray) -> np.ndarray:
+    """Return each row's vector times its matrix, (b, q) from (b, r) and (r, b, q)."""
+    return np.einsum("br,rbq->bq", ahead, matrices)
 
 
 def in_basis(train: Train, bases: list[np.ndarray]) -> Train:
-    """Multiply each core but the last with a matrix, (d_n, d_n), or the diagonal of one, (d_n,)."""
+    """Multiply each core but the last by a matrix, (d_n, d_n), or by a diagonal, (d_n,)."""
     cores = [f[:, None] * core if f.ndim == 1 else f @ core for core, f in zip(train, bases)]
     return [*cores, train[-1]]
 
 
 def metric(problem: Problem) -> list[np.ndarray]:
-    """Return K_n : (d_n, d_n) of each column, or its diagonal, (d_n,), where that is long.
+    """Return K_n : (d_n, d_n) of each column, or its diagonal, (d_n,), if the column is tall.
 
-    To the second moment are added a share of each element's mean square over the rows where it is
-    not zero, which makes steps on rare categories small, and the penalties that go with the noise,
-    which make them smooth.
+    Two terms are added to the second moment: a share of each element's mean square over the rows
+    where it is not zero, which makes steps on rare categories small, and the penalties `scaled`,
+    which make steps smooth.
     """
     batches, n_rows = Batches(problem.local), len(problem.local)
     weight = problem.weight / problem.weight.sum()
@@ -292,7 +296,7 @@ def _full(band: np.ndarray) -> np.ndarray:
 def basis(k: np.ndarray) -> np.ndarray:
     """Return F with F' F = K, or the diagonal of F.
 
-    Of the matrix with a diagonal of one, so that elements of very different size do no harm.
+    K is first scaled to a diagonal of one, so that elements may have very different sizes.
     """
     if k.ndim == 1:
         return np.sqrt(k)

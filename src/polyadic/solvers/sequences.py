@@ -15,13 +15,13 @@ from polyadic.solvers.adam import Adam
 from polyadic.solvers.als import ALS
 from polyadic.solvers.contract import Report, Solution, Solver, check
 
-_UNBALANCED = 4.0  # a factor so many times larger or smaller than one
+_UNBALANCED = 4.0  # a factor more than this times larger or smaller than one; chosen by hand
 _TINY = np.finfo(float).tiny
 
 
 @dataclass(frozen=True)
 class Sequence(ABC):
-    """Train by one solver, and go on by another from where it led."""
+    """Train with one solver, and continue with another from its solution."""
 
     first: Solver
     second: Solver
@@ -32,7 +32,7 @@ class Sequence(ABC):
 
     @property
     def max_iter(self) -> int:
-        """Epochs and sweeps."""
+        """Largest number of epochs and sweeps together."""
         return self.first.max_iter + self.second.max_iter
 
     @abstractmethod
@@ -44,7 +44,7 @@ class Sequence(ABC):
         rng: np.random.Generator,
         report: Report | None,
     ) -> Solution:
-        """Return the second solver's solution, or the first one's where there it ends."""
+        """Return the second solver's solution, or the first one's if the second does not run."""
 
     def solve(
         self,
@@ -69,7 +69,7 @@ class Sequence(ABC):
 
 @dataclass(frozen=True)
 class AlsThenAdam(Sequence):
-    """A few sweeps, then Adam from where they led."""
+    """A few sweeps, then Adam from the cores that they found."""
 
     first: ALS
     second: Adam
@@ -77,18 +77,18 @@ class AlsThenAdam(Sequence):
     name: ClassVar[str] = "solver='als+adam'"
 
     def go_on(self, problem, first, free, rng, report):
-        """Run Adam; what the sweeps found counts among the epochs to choose from."""
+        """Run Adam; the result of the sweeps is kept if no epoch is better."""
         start = balanced(first.cores, problem.local)
         return self.second.solve(problem, start, free, rng, report, resumed=True)
 
 
 @dataclass(frozen=True)
 class AdamThenAls(Sequence):
-    """Adam, then sweeps from where it led.
+    """Adam, then sweeps from the cores that it found.
 
-    Adam stops at what single precision, averaging and the last rates leave; sweeps go on from there
-    to a minimum. What Adam found stays unless they do better on the held-out rows, and without such
-    rows there are no sweeps: nothing could tell whether they learn the rows by heart.
+    Single precision, averaging and the last learning rates keep Adam away from the minimum; sweeps
+    go to the minimum. The result of Adam is kept unless sweeps are better on the held-out rows.
+    Without held-out rows there are no sweeps, since nothing could show that they overfit.
     """
 
     first: Adam
@@ -97,17 +97,17 @@ class AdamThenAls(Sequence):
     name: ClassVar[str] = "solver='adam+als'"
 
     def go_on(self, problem, first, free, rng, report):
-        """Run sweeps, under the noise that Adam has measured."""
+        """Run sweeps, with the noise that Adam has measured."""
         if problem.held_out is None or not first.converged:
             return first
         return self.second.go_on(problem, first, free, rng, report)
 
 
 def balanced(cores: CPCores, local: LocalFeatures) -> CPCores:
-    """Return the same model, with the factors of unbalanced terms brought to size one over rows.
+    """Return the same model, with the factors of unbalanced terms scaled to mean square one.
 
-    Normal equations do not care how a term's size is shared among factors and weights; Adam's
-    steps, which are as long for every entry, do.
+    For normal equations it does not matter how the size of a term is shared among factors and
+    weights. For Adam it does, since its steps have the same length for every entry.
     """
     sizes = []
     counts = np.split(local.counts(), local.layout.first)[1:]

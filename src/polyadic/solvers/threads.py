@@ -1,4 +1,4 @@
-"""Train one model on several threads: its columns in parts, with the same bits on any number."""
+"""Train one model on several threads; the result is the same, bit by bit, on any number of them."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ if VECTORS or TYPE_CHECKING:
     from polyadic.kernels import threads as kernel
     from polyadic.kernels.sharing import new_board
 
-MANY_SLOTS = 48  # in a row; with fewer, one thread alone would be slower for the parts
-MUCH_WORK = 6144  # slots in a batch: 128 rows of the fewest; smaller steps were not tried
-_ROOM = 65536  # factors that a part keeps at a time: they stay in the cache
+# Slots per row from which the columns are split; with fewer, splitting makes one thread slower.
+MANY_SLOTS = 48
+MIN_BATCH_SLOTS = 6144  # slots in a batch: 128 rows of MANY_SLOTS; smaller batches were not tried
+_MAX_FACTORS = 65536  # factors that a part keeps at once, so that they stay in the cache
 
 
-def pays(layout: Layout, batch: int) -> bool:
-    """Tell whether to part the columns: by the problem alone, since last bits depend on it.
+def should_split(layout: Layout, batch: int) -> bool:
+    """Return whether to split the columns into parts.
 
-    Never where vectors are off: threads that share an epoch need instructions that plain Numba does
-    not have.
+    This depends on the problem alone, not on the number of threads, because the last bits of the
+    result depend on it. Never with POLYADIC_SIMD=0: threads that share an epoch need instructions
+    that plain Numba does not have.
     """
     if not VECTORS:
         return False
     n_slots = int(layout.slots[-1])
-    return len(layout.first) > 1 and n_slots >= MANY_SLOTS and n_slots * batch >= MUCH_WORK
+    return len(layout.first) > 1 and n_slots >= MANY_SLOTS and n_slots * batch >= MIN_BATCH_SLOTS
 
 
 class SplitEpochs:
-    """Epochs of `kernels.threads`, with the room that they need."""
+    """Epochs of `kernels.threads`, with the work arrays that they need."""
 
     def __init__(self, job: adam.Job, always: np.ndarray, batch: int, n_threads: int):
         self.job, self.always = job, always
@@ -46,7 +48,7 @@ class SplitEpochs:
         half = np.searchsorted(layout.slots, layout.slots[-1] / 2)
         cuts = [0, int(np.clip(half, 1, n_columns - 1)), n_columns]
         widest = max(np.diff(cuts))
-        self.n_rows = int(np.clip(_ROOM // (widest * self.width), 16, batch))
+        self.n_rows = int(np.clip(_MAX_FACTORS // (widest * self.width), 16, batch))
         self.shared = kernel.Shared(
             mark=np.zeros(self.height, np.uint8),
             product=self._room(1),
@@ -87,7 +89,7 @@ class SplitEpochs:
         )
 
     def run(self, order: np.ndarray, batch: int, rates: np.ndarray, keep: np.float32) -> float:
-        """Run one epoch on the threads there are; return the mean training loss on the way."""
+        """Run one epoch on `n_threads` threads; return the mean training loss during the epoch."""
         for part in self.parts:
             part.loss[0] = 0.0
         board, step = new_board(kernel.PARTS), int(self.job.clock.step[0])

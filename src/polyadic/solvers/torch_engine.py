@@ -1,8 +1,8 @@
 """The torch engine: every format, on any device, by automatic differentiation.
 
-Parameters are a table (D, K) of the cores one below the other, as in the fused engine, the format's
-extra arrays and, for CP, perhaps an additive part. Columns whose slots are all of their elements go
-through one batched product, all others through one gather, whatever the number of columns.
+Parameters are a table (D, K) of stacked cores, as in the fused engine, the extras of the format
+and, for CP, possibly an additive part. Columns whose slots are all of their elements are computed
+by one batched product, all others by one gather, for any number of columns.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from polyadic.networks.base import Format
 from polyadic.networks.cores import Cores
 from polyadic.objective.losses import Loss
 
-_CHUNK = 8192  # rows predicted at a time, at most
-_NUMBERS = 2**25  # numbers that the parts of those rows may take
+_CHUNK = 8192  # rows predicted at once, at most; chosen by hand
+_NUMBERS = 2**25  # numbers that the parts of those rows may take: 256 MB in double precision
 
 Tensor = torch.Tensor
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device of that name, or say which there are."""
+    """Return the device of that name, or raise an error that lists the devices."""
     try:
         device = torch.device(name)
-        torch.zeros(1, device=device).cpu()  # there, and able to give results back
+        torch.zeros(1, device=device).cpu()  # fails if the device cannot compute or copy back
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         known = {"cuda": torch.cuda, "mps": torch.backends.mps, "xpu": torch.xpu}
         there = ["cpu", *(k for k, backend in known.items() if backend.is_available())]
@@ -55,9 +55,9 @@ class Features:
     local : LocalFeatures
     device : torch.device
     constants : bool
-        Whether implied constant elements take part.
+        Whether implied constant elements are used.
     dtype : torch.dtype
-        That of the table they are to meet.
+        The type of the table they are multiplied with.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Features:
     def _dense(local, columns, device, dtype):
         """Return phi : (n, N', d) padded with zeros, and the table rows of its elements.
 
-        All of a row lies together, which makes taking rows out a copy of whole blocks.
+        The numbers of a row are contiguous, so that taking rows copies whole blocks.
         """
         layout = local.layout
         if len(columns) == 0:
@@ -119,11 +119,11 @@ class Features:
         if self.phi is not None:
             cores = functional.embedding(self.phi_rows, table)  # (N', d, K)
             phi = self.phi.index_select(0, rows)  # (n, N', d)
-            # Rows last in memory: whatever follows runs along them.
+            # Rows last in memory: the operations that follow loop over them.
             found.append(torch.bmm(cores.transpose(1, 2), phi.permute(1, 2, 0)).permute(2, 0, 1))
         if self.index is not None:
-            met = functional.embedding(self.index[rows], table)  # (n, N'', s, K)
-            found.append((met * self.value[rows].unsqueeze(-1)).sum(2))
+            elements = functional.embedding(self.index[rows], table)  # (n, N'', s, K)
+            found.append((elements * self.value[rows].unsqueeze(-1)).sum(2))
         parts = found[0] if len(found) == 1 else torch.cat(found, dim=1)
         if self.place is not None:
             parts = parts.index_select(1, self.place)
@@ -140,7 +140,7 @@ class Network:
 
     @classmethod
     def pack(cls, cores: Cores, device: torch.device, dtype=None) -> Network:
-        """Bring cores to the device."""
+        """Copy cores to the device."""
         kind = torch.float32 if dtype is None else dtype
         factors = [np.asarray(a, dtype=np.float64) for a in cores.factors]
         if cores.additive is not None:
@@ -165,7 +165,7 @@ class Network:
         return cores.with_arrays(factors, extras, additive)
 
     def parameters(self) -> list[Tensor]:
-        """Return all tensors that are learnt."""
+        """Return all tensors that are trained."""
         return [self.table, *self.extras]
 
     def raw(self, features: Features, rows: Tensor) -> Tensor:
@@ -186,10 +186,10 @@ class Network:
 
 
 def predict(cores: Cores, local: LocalFeatures, device: torch.device) -> np.ndarray:
-    """Return raw : (n, L) float64, in the units that the cores are in.
+    """Return raw : (n, L) float64, in the units of the cores.
 
-    In double precision where the device has it: what a row gets then does not depend, but for the
-    last bits of that, on the rows that are predicted with it.
+    In double precision if the device has it: the prediction of a row then depends only in the last
+    bits of double precision on which other rows are predicted with it.
     """
     dtype = torch.float32 if device.type == "mps" else torch.float64
     network = Network.pack(cores, device, dtype)
@@ -197,7 +197,7 @@ def predict(cores: Cores, local: LocalFeatures, device: torch.device) -> np.ndar
 
 
 def in_chunks(network: Network, local: LocalFeatures, device: torch.device) -> Iterator[Features]:
-    """Bring the rows to the device, so many at a time that their parts fit into memory."""
+    """Copy the rows to the device in chunks whose parts fit into memory."""
     widest = int(np.diff(local.layout.slots).max())
     per_row = len(local.dims) * network.table.shape[1] * max(1, widest)
     chunk = _NUMBERS // max(per_row, network.format.numbers_per_row())
@@ -218,7 +218,7 @@ def contract(network: Network, chunks: Iterable[Features]) -> np.ndarray:
 
 
 def mean_loss(loss: Loss, raw: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """Return the weighted losses of the rows over their number, weights having mean one."""
+    """Return the mean over the rows of weight times loss; weights have mean one."""
     return (loss.torch_losses(y, raw) * weight).mean()
 
 

@@ -14,20 +14,20 @@ from polyadic.solvers.loop import Schedule, TrainingLoop, stack
 
 import torch  # isort: skip
 
-# Of torch.optim, those that cannot train these parameters: sparse gradients, matrices only.
-_UNFIT = {"Muon", "SparseAdam"}
+# Optimisers of torch.optim that cannot train these parameters: for sparse gradients, for matrices.
+_EXCLUDED = {"Muon", "SparseAdam"}
 
 
 def optimiser_names() -> list[str]:
-    """Return the names of the optimisers in torch.optim that serve here."""
+    """Return the names of the optimisers in torch.optim that can be used here."""
     found = vars(torch.optim).items()
     base = torch.optim.Optimizer
     kinds = {k for k, v in found if isinstance(v, type) and issubclass(v, base) and v is not base}
-    return sorted(kinds - _UNFIT)
+    return sorted(kinds - _EXCLUDED)
 
 
 class TorchLoop(TrainingLoop):
-    """A run on the torch engine. All data go to the device once; a step copies nothing back."""
+    """A run on the torch engine. All data are copied to the device once; no step copies back."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class TorchLoop(TrainingLoop):
             self.network.extras[0].register_hook(lambda slope: slope * mask)
         self.average = [p.detach().clone() for p in self.network.parameters()]
         self.optimiser = _make(optimiser, plan.learning_rate, self.network.parameters())
-        self.judged: list[engine.Features] = []
+        self.held_out_chunks: list[engine.Features] = []
         if problem.held_out is not None:
             held_out = problem.held_out.local
-            self.judged = list(engine.in_chunks(self.network, held_out, self.device))
+            self.held_out_chunks = list(engine.in_chunks(self.network, held_out, self.device))
         self.bands = [self._tensor(stack(p.bands)) for p in (problem.fixed, problem.scaled)]
         both = sum(np.abs(stack(p.bands)) for p in (problem.fixed, problem.scaled))
         self.diagonals = np.flatnonzero(np.any(both != 0, axis=0)).tolist()
@@ -73,15 +73,15 @@ class TorchLoop(TrainingLoop):
         weight = self._tensor(self.noise * self.row_weights()[:, None])
         band = self.bands[0] + weight * self.bands[1]
         total = torch.zeros((), device=self.device)
-        flushed = np.float32(1e-38) * np.float32(0.1) == 0  # as the caller has it
-        torch.set_flush_denormal(True)  # numbers below the float range cost a hundredfold
+        flushed = np.float32(1e-38) * np.float32(0.1) == 0  # as the caller has set it
+        torch.set_flush_denormal(True)  # x86 is a hundred times slower on denormal numbers
         try:
             for j, rate in enumerate(rates):
                 rows = order[j * self.batch : (j + 1) * self.batch]
                 for group in self.optimiser.param_groups:
                     group["lr"] = float(rate)
                 total += self._step(rows, band) * len(rows)
-                with torch.no_grad():  # or the average would remember every step's graph
+                with torch.no_grad():  # or the average would keep the graph of every step
                     torch._foreach_lerp_(
                         self.average, self.network.parameters(), 1.0 - self.plan.ema_decay
                     )
@@ -90,15 +90,15 @@ class TorchLoop(TrainingLoop):
         return float(total) / len(order)
 
     def _step(self, rows: torch.Tensor, band: torch.Tensor) -> torch.Tensor:
-        """Move the parameters by one batch and return its loss, penalties left out."""
-        met: list[torch.Tensor] = []
+        """Move the parameters by one batch and return its loss, without penalties."""
+        losses: list[torch.Tensor] = []
         problem = self.problem
 
-        def closure() -> Any:  # torch says float, and returns what it is given
+        def closure() -> Any:  # torch declares float, but returns what it is given
             self.optimiser.zero_grad(set_to_none=True)
             raw = self.network.raw(self.features, rows) + self.intercept
             loss = engine.mean_loss(problem.loss, raw, self.y[rows], self.weight[rows])
-            met.append(loss.detach())
+            losses.append(loss.detach())
             if self.diagonals:
                 loss = loss + engine.band_penalty(self.network.table, band, self.diagonals)
             if problem.extras_l2 > 0:
@@ -110,10 +110,10 @@ class TorchLoop(TrainingLoop):
             return loss
 
         self.optimiser.step(closure)
-        return met[0]
+        return losses[0]
 
     def squares(self, parameters: engine.Network) -> np.ndarray | None:
-        """Return the mean square over the terms of each table row, where columns are weighed."""
+        """Return the mean square over the terms of each table row, if columns are weighed."""
         if not self.weighs_columns:
             return None
         table = parameters.table[:, : self.cores.rank]
@@ -131,7 +131,7 @@ class TorchLoop(TrainingLoop):
         """Contract on the device."""
         held_out = self.problem.held_out
         if held_out is not None and local is held_out.local:
-            return self.problem.intercept + engine.contract(parameters, self.judged)
+            return self.problem.intercept + engine.contract(parameters, self.held_out_chunks)
         chunks = engine.in_chunks(parameters, local, self.device)
         return self.problem.intercept + engine.contract(parameters, chunks)
 
@@ -141,7 +141,7 @@ class TorchLoop(TrainingLoop):
 
 
 def _make(name: str, rate: float, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
-    """Set up the optimiser of that name, in one kernel where it has one: parameters are small."""
+    """Set up the optimiser of that name; fused if it can be, which is faster for small arrays."""
     make = getattr(torch.optim, name)
     fused = {"fused": True} if "fused" in inspect.signature(make).parameters else {}
     return make(parameters, lr=rate, **fused)

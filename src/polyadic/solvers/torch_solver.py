@@ -14,15 +14,17 @@ from polyadic.solvers.loop import Schedule
 
 @dataclass(frozen=True)
 class TorchOptim(Schedule):
-    """Mini-batches with an optimiser of torch.optim, by name.
+    """Mini-batches with any optimiser of torch.optim.
 
     Parameters
     ----------
     optimiser : str
+        Name of a class in torch.optim.
     device : str
+        Name of a torch device.
     weigh_columns : bool
-        Let the penalties that go with the noise weigh heavier on flat columns, as the fused engine
-        does: for cores of CP.
+        Let the penalties that are multiplied by the noise weigh more on columns with small
+        effects, as the fused engine does. For cores of CP.
     """
 
     optimiser: str = "Adam"

@@ -17,7 +17,7 @@ from polyadic.objective.losses import Loss
 from polyadic.solvers import inits
 from polyadic.solvers.adam import Adam
 from polyadic.solvers.als import ALS, MAX_SWEEPS, PATIENCE
-from polyadic.solvers.blocks import sweep_cost, working_room
+from polyadic.solvers.blocks import sweep_cost, working_memory
 from polyadic.solvers.contract import Solver
 from polyadic.solvers.sequences import AdamThenAls, AlsThenAdam
 from polyadic.training.plan import Choice, Plan, Task
@@ -248,7 +248,7 @@ def _solver_name(params: CPSettings, task: Task, prior_allowed: bool, notes: _No
     rank = (TensorPrior if tensor_prior else FactorPenalties).ranks[0]
     if params.engine != "fused" or params.init != "near_one" or params.max_iter == 0:
         return notes.add("solver", "adam", "another engine, another start, or no training at all")
-    if working_room(maps, rank, 0) > _MOST_ROOM:
+    if working_memory(maps, rank, 0) > _MOST_ROOM:
         return notes.add("solver", "adam", "a column has too many elements for least squares")
     if max(map(n_slots, maps)) > MOST_SLOTS:
         return notes.add("solver", "adam", "a map has too many slots for least squares")
@@ -281,7 +281,7 @@ def _ranks(
         return params.rank, params.rank
     low, high = strategy.ranks
     if low < high:
-        roomy = (r for r in range(high, low, -8) if working_room(maps, r, 0) <= _MOST_ROOM)
+        roomy = (r for r in range(high, low, -8) if working_memory(maps, r, 0) <= _MOST_ROOM)
         high = next(roomy, low)
     value = f"{low} to {high}" if low < high else low
     notes.add("rank", value, "by the interaction that pilots find" if low < high else "the usual")
