@@ -1,5 +1,6 @@
 """Compiled code: what runs per row. No classes, no options; arrays in and out.
 
-The arithmetic is float32 throughout and follows the type of the arrays, so that tests can run the
-very same code in float64. Every kernel releases the GIL: threads, not processes, fill the cores.
+The kernels of Adam and of predictions compute in the type of the arrays they are given: float32, or
+float64 in tests. The others compute in float64. Every kernel releases the GIL, so that threads, not
+processes, use several CPU cores.
 """

@@ -1,10 +1,10 @@
-"""One epoch of Adam on mini-batches, compiled: gather, contract, loss, back-sweep, update.
+"""One epoch of Adam on mini-batches, compiled: gather, contract, loss, gradients, update.
 
-The cost of a step is O(batch * N * s * W): only the rows of the table that a batch touches are
-updated, whatever the number of knots or categories. Each row counts its own steps, so that a dense
-column follows textbook Adam and a rare category starts as fresh as a frequent one. The running
-average of a row is brought up to date when the row is touched, with the same result as at every
-step, since the row did not move in between.
+The cost of a step is O(batch * N * s * W), for any number of knots or categories: only the table
+rows that a batch touches are updated. Each table row counts its own steps, so that a dense column
+follows textbook Adam, and the bias correction of a rare category starts with its first step. The
+running average of a table row is updated when the row is touched, with the same result as if it
+were updated at every step, since the row did not move in between.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from polyadic.kernels.simd import (
 )
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
-AHEAD = 8  # rows of the table whose moments are fetched in advance
-BETA1, BETA2, EPSILON = np.float32(0.9), np.float32(0.999), np.float32(1e-8)
+AHEAD = 8  # moments are prefetched this many table rows in advance; chosen by hand
+BETA1, BETA2, EPSILON = np.float32(0.9), np.float32(0.999), np.float32(1e-8)  # Kingma and Ba, 2015
 
 
 class Parameters(NamedTuple):
-    """What is learnt. Shapes as in `polyadic.kernels.cp`."""
+    """The parameters that are trained. Shapes as in `polyadic.kernels.cp`."""
 
     table: np.ndarray  # (D * W,)
     weights: np.ndarray  # (L * W,)
@@ -57,7 +57,7 @@ class Parameters(NamedTuple):
 
 
 class AdamMoments(NamedTuple):
-    """Adam's memory of one parameter array, and the running average of that array."""
+    """Adam's two moments of one parameter array, and the running average of that array."""
 
     first: np.ndarray
     second: np.ndarray
@@ -65,12 +65,12 @@ class AdamMoments(NamedTuple):
 
     @classmethod
     def start(cls, array: np.ndarray) -> AdamMoments:
-        """Return no memory, and the array as its own average."""
+        """Return moments of zero, and the array itself as its average."""
         return cls(np.zeros_like(array), np.zeros_like(array), array.copy())
 
 
 class Clock(NamedTuple):
-    """How often each row of the table was updated, in the forms the update needs."""
+    """How often each table row was updated, in the forms that the update needs."""
 
     decay1: np.ndarray  # (D,) beta1 ** updates
     decay2: np.ndarray  # (D,) beta2 ** updates
@@ -88,7 +88,7 @@ class FlatRows(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What an epoch is about, the same from epoch to epoch."""
+    """What an epoch needs, the same arrays in every epoch."""
 
     parameters: Parameters
     moments: tuple[
@@ -100,13 +100,13 @@ class Job(NamedTuple):
     rows: FlatRows
     intercept: np.ndarray  # (L,)
     loss: LossForm
-    band: np.ndarray  # (D, 5) the quadratic penalty, over the chance that a batch meets the row
+    band: np.ndarray  # (D, 5) the quadratic penalty, over the chance that a batch touches the row
     order: OrderPenalty | None
     mask: np.ndarray  # (L * W,) 1 where an output weight may move, 0 elsewhere
 
 
 class Room(NamedTuple):
-    """Where one epoch writes down what it needs for a block of rows and for a batch."""
+    """Work arrays of an epoch, for a block of rows and for a batch."""
 
     factors: np.ndarray  # (rows * N * W,)
     prefix: np.ndarray  # (rows * (N + 1) * W,)
@@ -114,11 +114,11 @@ class Room(NamedTuple):
     raw: np.ndarray  # (rows, L)
     slope: np.ndarray  # (rows, L)
     touched: np.ndarray  # (D,) the table rows of a batch; first those that every batch touches
-    mark: np.ndarray  # (D,) whether the batch has met a table row; 1 for those from the start
+    mark: np.ndarray  # (D,) 1 for table rows that this batch, or every batch, touches; else 0
 
     @classmethod
     def make(cls, parameters: Parameters, n_columns: int, n_outputs: int, always: np.ndarray):
-        """Return room for these parameters; `always` are the table rows that all batches touch."""
+        """Return work arrays; `always` are the table rows that all batches touch."""
         width = len(parameters.weights) // n_outputs
         dtype, height = parameters.table.dtype, len(parameters.table) // width
         rows = block_size(n_columns, width)
@@ -147,7 +147,7 @@ def _update(array, m1, m2, average, gradient, at, stop, step_size, root2, fresh,
         g, a = load(gradient, r), load(array, r)
         m = b1 * load(m1, r) + c1 * g
         v = b2 * load(m2, r) + c2 * (g * g)
-        # The average first catches up with the steps in which this row stood still.
+        # First add to the average the steps in which this row did not move.
         mean = stale * load(average, r) + current * a
         a = a - rate * m / (root(v) * scale + eps)
         store(array, r, a)
@@ -159,7 +159,7 @@ def _update(array, m1, m2, average, gradient, at, stop, step_size, root2, fresh,
 
 @inner
 def _update_scalars(array, moments, gradient, at, stop, step_size, root2, fresh, keep):
-    """Do the same for a run that is too short for vectors, where there is one."""
+    """Do the same for an array, if there is one, whose rows are too short for vectors."""
     if array is None:
         return
     m1, m2, average = moments.first, moments.second, moments.average
@@ -181,7 +181,10 @@ def _power(log_base, exponent):
 
 @inner
 def read_back(weights, slope, prefix, n_columns, suffix, gradient):
-    """Write C g to `suffix`, with g the slope of the loss, and add p g' to the gradient of C."""
+    """Write C g to `suffix`, with g the slope of the loss, and add p g' to the gradient of C.
+
+    The backward step of `read_out`, with p the full product.
+    """
     n_outputs = slope.shape[1]
     width = weights.shape[0] // n_outputs
     for p in range(slope.shape[0]):
@@ -215,8 +218,8 @@ def additive_backward(slots, first, constant, index, value, order, begin, slope,
 def batch_gradient(job, room, order, start, stop, count):
     """Add the gradient of the mean loss over the rows order[start:stop] to the gradients.
 
-    Returns the sum of the losses and the number of table rows met, listed in `room.touched`, of
-    which the first `count` are there from the start.
+    Returns the sum of the losses and the number of table rows touched, listed in `room.touched`, of
+    which every batch touches the first `count`.
     """
     table, weights, additive = job.parameters.table, job.parameters.weights, job.parameters.additive
     layout, index, value, g_table = job.layout, job.rows.slot, job.rows.value, job.gradients.table
@@ -279,7 +282,7 @@ def batch_gradient(job, room, order, start, stop, count):
 
 @jit
 def train_epoch(job, room, n_always, order, batch, rates, keep):
-    """Run one epoch and return the mean training loss met on the way.
+    """Run one epoch and return the mean training loss during the epoch.
 
     n_always : how many table rows every batch touches; order : (n,) the rows in their order of use;
     rates : one learning rate per step; keep : the weight of the past in the running average.
@@ -317,7 +320,7 @@ def train_epoch(job, room, n_always, order, batch, rates, keep):
 
 @inner
 def scale_slopes(slope, share):
-    """Multiply slope : (rows, L) by a number."""
+    """Multiply slope : (rows, L) by the number `share`."""
     for p in range(slope.shape[0]):
         for k in range(slope.shape[1]):
             slope[p, k] *= share
@@ -325,7 +328,7 @@ def scale_slopes(slope, share):
 
 @inner
 def add_band_scalars(array, width, band, rows, count, gradient):
-    """Add the gradient of the quadratic penalty of these rows, too short for vectors."""
+    """Add the gradient of the quadratic penalty of these rows, which are too short for vectors."""
     if array is None:
         return
     for j in range(count):
@@ -338,17 +341,17 @@ def add_band_scalars(array, width, band, rows, count, gradient):
 
 
 @inner
-def move_rows(job, met, count, step, rate, keep):
-    """Update the first `count` rows of `met`, in the step of this number."""
+def move_rows(job, touched, count, step, rate, keep):
+    """Update the first `count` table rows in `touched`, in the step of this number."""
     table, gradient, clock = job.parameters.table, job.gradients.table, job.clock
     m1, m2, average = job.moments[0].first, job.moments[0].second, job.moments[0].average
     decay1, decay2, last = clock.decay1, clock.decay2, clock.last
     n_outputs = job.intercept.shape[0]
     width, log_keep = job.parameters.weights.shape[0] // n_outputs, np.log(keep)
     for j in range(count):
-        k = met[j]
+        k = touched[j]
         if j + AHEAD < count:
-            ahead = met[j + AHEAD]
+            ahead = touched[j + AHEAD]
             prefetch(decay1, ahead)
             prefetch(decay2, ahead)
             prefetch(last, ahead)
@@ -384,7 +387,7 @@ def move_weights(job, rate, keep):
     decay1, decay2, gradient = job.clock.decay1, job.clock.decay2, job.gradients.weights
     for r in range(gradient.shape[0]):
         gradient[r] *= job.mask[r]
-    # The weights move at every step: the first guard row of the table lends them its clock.
+    # The weights move at every step. Their steps are counted in the clock of the first guard row.
     decay1[0] *= BETA1
     decay2[0] *= BETA2
     size = rate / (_ONE - decay1[0])
@@ -395,22 +398,24 @@ def move_weights(job, rate, keep):
 
 
 @jit
-def settle(job, keep, average):
-    """Write the running averages, brought up to date for every row, to `average`."""
+def write_averages(job, keep, average):
+    """Write the running averages to `average`, with the latest step included for every row."""
     clock, log_keep = job.clock, np.log(keep)
     n_outputs = job.intercept.shape[0]
     width = job.parameters.weights.shape[0] // n_outputs
     for k in range(GUARD, clock.last.shape[0] - GUARD):
         fresh = _ONE - _power(log_keep, clock.step[0] - clock.last[k])
-        _settle(job.parameters.table, job.moments[0], fresh, k, width, average.table)
-        _settle(job.parameters.additive, job.moments[2], fresh, k, n_outputs, average.additive)
+        _write_row_average(job.parameters.table, job.moments[0], fresh, k, width, average.table)
+        _write_row_average(
+            job.parameters.additive, job.moments[2], fresh, k, n_outputs, average.additive
+        )
     for r in range(average.weights.shape[0]):
         average.weights[r] = job.moments[1].average[r]
 
 
 @inner
-def _settle(array, moments, fresh, k, width, out):
-    """Write the running average of one row of an array, where there is one."""
+def _write_row_average(array, moments, fresh, k, width, out):
+    """Write the running average of one row of an array, if there is one."""
     if array is None:
         return
     for r in range(k * width, (k + 1) * width):

@@ -1,8 +1,9 @@
 """One column of an additive model: its normal equations, their solution, and degrees of freedom.
 
-Elements of a local map are neighbours, so the normal matrix of a column is a narrow band, and the
-part of its inverse that is asked for follows from the band's factor by a recursion from the end.
-Bands are lower: band[k, b] couples elements k and k + b. All in double precision.
+The slots of a row are neighbouring elements, so the normal matrix of a column is a narrow band. The
+same band of its inverse, which is all that is needed, follows from the factor of the band by a
+recursion from the last element. Bands are lower: band[k, b] couples elements k and k + b. All is in
+double precision.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from polyadic.kernels.jit import jit
 def moments(slots, slope, curvature, output, band, gradient):
     """Write phi' phi, weighted by curvature : (n, L), to the band, and phi' slope to the gradient.
 
-    Both are those of one output.
+    Only for one output.
     """
     for k in range(band.shape[0]):
         gradient[k] = 0.0
@@ -53,7 +54,7 @@ def factorise(band):
 
 @jit
 def solve(factor, x):
-    """Overwrite x : (d,) by the solution."""
+    """Overwrite the right-hand side x : (d,) by the solution."""
     d, width = factor.shape
     for k in range(d):
         for b in range(1, min(width, d - k)):
@@ -66,7 +67,7 @@ def solve(factor, x):
 
 @jit
 def invert(factor, out):
-    """Write the band of the inverse, (d, width), of what was factorised."""
+    """Write the band of the inverse, (d, width), of the matrix with this factor."""
     d, width = factor.shape
     for k in range(d - 1, -1, -1):
         for b in range(width):

@@ -1,17 +1,18 @@
 """Normal equations for one block of a CP model, by alternating least squares.
 
 With all cores but one fixed, f is linear in that core, and the step from it to the minimum of a
-quadratic model of the objective solves H step = -gradient. Variables run element by element, W (the
-padded rank) for each. Local maps meet a few neighbouring elements in a row, so H is a band, all but
-the implied constant, which meets all: see `polyadic.kernels.banded`.
+quadratic model of the objective solves H step = -gradient. Variables are ordered by element, W (the
+padded rank) of them per element. In every row only a few neighbouring elements of a local map are
+non-zero, so H is a band, except for the implied constant, which is coupled to all elements: see
+`polyadic.kernels.banded`.
 
 Shapes: n rows, m elements besides the constant, s slots per row, L outputs.
     product   : (n * W,)      the product of the other columns' factors
     weights   : (L * W,)      the output matrix C, transposed
 
-What grows with rows or elements is compiled, without BLAS and LAPACK: members run in threads side
-by side, and how many threads BLAS takes is a setting of the whole process, on which the last bits
-would depend.
+All work that grows with the rows or elements is compiled here, without BLAS and LAPACK: members are
+trained in parallel threads, while the number of threads of BLAS is a setting of the whole process,
+on which the last bits of the result would depend.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ import numpy as np
 from polyadic.kernels.jit import inner, jit
 from polyadic.kernels.simd import LANES, PAD, fill, load, store, total
 
-BLOCK = 64  # rows that are gathered at a time, and stay in the cache
+BLOCK = 64  # rows that are gathered at once, so that they stay in the cache
 _ZERO = np.float32(0)
 
 
 class Slots(NamedTuple):
-    """The slots of one column, and its rows sorted by the first element they meet."""
+    """The slots of one column, and its rows sorted by cell: by the first element of their slots."""
 
     start: np.ndarray  # (n,) first of s neighbouring elements, not counting the constant
     value: np.ndarray  # (n, s)
     order: np.ndarray  # (n,) rows by cell
-    bounds: np.ndarray  # (m + 2,) cell k is order[bounds[k]:bounds[k + 1]]; the last one meets none
+    bounds: np.ndarray  # (m + 2,) cell k is order[bounds[k]:bounds[k + 1]]; the last: missing
     constant: bool
-    unity: bool  # whether the values of every row but the last cell's add up to one
+    unity: bool  # whether the values of every row outside of the last cell add up to one
 
 
 class Quadratic(NamedTuple):
-    """A quadratic model of the loss about the present predictions."""
+    """A quadratic model of the loss at the present predictions."""
 
     slope: np.ndarray  # (n, L)
     curvature: np.ndarray  # (n, 1) where all outputs share it, or (n, L)
@@ -47,7 +48,7 @@ class Quadratic(NamedTuple):
 
 @jit
 def multiply(core, width, slots, source, out):
-    """Write source_i * (phi_i' A), both (n * W,); core : (d * W,)."""
+    """Write source_i * (phi_i' A) to out; source, out : (n * W,); core : (d * W,)."""
     n_slots = slots.value.shape[1]
     base = width if slots.constant else 0
     one = fill(core, np.float32(slots.constant))
@@ -121,7 +122,7 @@ def mirror(matrix, width):
 
 @inner
 def _outer(weights, width, only, out):
-    """Write C C' to out : (W * W,), or that of the output `only` where that is not negative."""
+    """Write C C' to out : (W * W,); of the output `only` alone if that is not negative."""
     for q in range(width * width):
         out[q] = 0.0
     for k in range(weights.shape[0] // width):
@@ -133,7 +134,7 @@ def _outer(weights, width, only, out):
 
 @inner
 def _scale_rows(source, at, scale, n_rows, width, out):
-    """Write the rows that start at source[at], each times its scale."""
+    """Write the rows that start at source[at], each multiplied by its scale."""
     for i in range(n_rows):
         v = fill(source, scale[i])
         for r in range(i * width, (i + 1) * width, LANES):
@@ -142,7 +143,7 @@ def _scale_rows(source, at, scale, n_rows, width, out):
 
 @inner
 def _gather(product, width, rows, out):
-    """Write the products of these rows one below the other."""
+    """Copy the products of these rows into contiguous memory."""
     for i in range(rows.shape[0]):
         for r in range(0, width, LANES):
             store(out, i * width + r, load(product, rows[i] * width + r))
@@ -169,7 +170,7 @@ def _add_gradient(buffer, width, weights, rows, slots, slope, gradient):
 
 
 class Room(NamedTuple):
-    """Where normal equations write down what they need for one cell."""
+    """Work arrays of the normal equations, for one cell."""
 
     buffer: np.ndarray  # (BLOCK * W,)
     scaled: np.ndarray  # (BLOCK * W,)
@@ -180,7 +181,7 @@ class Room(NamedTuple):
 
     @classmethod
     def make(cls, width: int, n_slots: int) -> Room:
-        """Return room for so many slots."""
+        """Return work arrays for this width and number of slots."""
         return cls(
             buffer=np.empty(BLOCK * width),
             scaled=np.empty(BLOCK * width),
@@ -195,8 +196,8 @@ class Room(NamedTuple):
 def _cell_moments(room, width, rows, slots, n_slots, curvature, kind, plain):
     """Add the second moments of gathered rows, weighted by curvature and values.
 
-    Of `pairs` b >= a is written; of `ones`, where `plain`, those of the constant with itself and
-    with each slot.
+    Of `pairs` only b >= a is written. Of `ones`, if `plain`, the moments of the constant with
+    itself and with each slot.
     """
     n, buffer, scaled, scale = rows.shape[0], room.buffer, room.scaled, room.scale
     for a in range(-1 if plain else 0, n_slots):
@@ -214,7 +215,7 @@ def _cell_moments(room, width, rows, slots, n_slots, curvature, kind, plain):
 
 @inner
 def _complete(pairs, ones, n_slots, width, plain):
-    """Fill the lower triangles; where values add up to one, so do the moments of the slots."""
+    """Fill the lower triangles; if not `plain`, the moments of the constant are sums over slots."""
     for a in range(n_slots):
         for b in range(a, n_slots):
             mirror(pairs[a * n_slots + b], width)
@@ -232,7 +233,7 @@ def _complete(pairs, ones, n_slots, width, plain):
 
 @inner
 def _scatter(pairs, ones, mix, cell, n_slots, width, constant, system):
-    """Add a cell's moments, times C C' entry by entry, to the normal matrix."""
+    """Add a cell's moments, multiplied entry by entry by C C', to the normal matrix."""
     band, sides, ld, n_sides = system.band, system.sides, system.ld, width + LANES
     for a in range(n_slots):
         for r in range(width):
@@ -254,8 +255,8 @@ def _scatter(pairs, ones, mix, cell, n_slots, width, constant, system):
 def normal_equations(product, width, weights, slots, model, room, system):
     """Add the normal matrix and the gradient of the loss to `system`.
 
-    The rows of a cell meet the same elements: theirs is a matrix of second moments for each pair of
-    slots.
+    The rows of a cell have slots at the same elements, so they share one matrix of second moments
+    per pair of slots.
     """
     n_cells, n_kinds = slots.bounds.shape[0] - 1, model.curvature.shape[1]
     pairs, ones = room.pairs, room.ones
@@ -267,7 +268,7 @@ def normal_equations(product, width, weights, slots, model, room, system):
                 continue
             _clear(pairs)
             _clear(ones)
-            none = cell == n_cells - 1  # rows of a missing value meet no element
+            none = cell == n_cells - 1  # rows with a missing value have no slots
             n_slots = 0 if none else slots.value.shape[1]
             plain = slots.constant and (none or not slots.unity)
             for at in range(begin, end, BLOCK):

@@ -1,7 +1,8 @@
 """Solve the normal equations of a block: a band, bordered by the rows of one constant element.
 
-The band is factorised as L L', the constant is eliminated by its Schur complement, and the padding
-of the rank, which nothing meets, is kept apart by a floor under the diagonal.
+The band is factorised as L L', and the constant is eliminated by its Schur complement. The padding
+of the rank has zero rows, which a small number on the diagonal, the floor, keeps from being
+singular.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ class System(NamedTuple):
     """
 
     band: np.ndarray  # (m * W * ld,) column i of the lower triangle, from its diagonal down
-    ld: int  # length of a row of the band
-    sides: np.ndarray  # (m * W * (W + LANES),) what couples to the constant, then the gradient
-    corner: np.ndarray  # (W * W,) the constant
+    ld: int  # length of a row of the array `band`
+    sides: np.ndarray  # (m * W * (W + LANES),) coupling to the constant, then -gradient
+    corner: np.ndarray  # (W * W,) of the constant
     gradient: np.ndarray  # (d * W,)
 
     @classmethod
@@ -40,7 +41,7 @@ class System(NamedTuple):
 
 
 class DenseRoom(NamedTuple):
-    """Where a dense system of W variables is factorised and solved."""
+    """Work arrays to factorise and solve a dense system of W variables."""
 
     factor: np.ndarray  # (W * (W + LANES),)
     sides: np.ndarray  # (W * LANES,)
@@ -49,7 +50,7 @@ class DenseRoom(NamedTuple):
 
     @classmethod
     def make(cls, width: int) -> DenseRoom:
-        """Return room for a system of that size."""
+        """Return work arrays for a system of this size."""
         sizes = (width * (width + LANES), width * LANES, 2 * width + LANES, width)
         return cls(*(np.empty(size) for size in sizes))
 
@@ -59,7 +60,7 @@ def add_penalties(core, width, constant, penalty, metric, z, system):
     """Add gradient and Hessian of tr(A' K A) + tr(A' M A Z).
 
     core : (d * W,); penalty, metric : (d, 5) are K and M about their diagonals; z : (W * W,).
-    Where there is no M, metric is None.
+    metric is None if there is no M.
     """
     dim, base = penalty.shape[0], 1 if constant else 0
     ld, n_sides = system.ld, width + LANES
@@ -82,7 +83,7 @@ def add_penalties(core, width, constant, penalty, metric, z, system):
 
 @inner
 def _add_norm(core, width, base, metric, z, system):
-    """Add gradient and Hessian of tr(A' M A Z), where there is an M."""
+    """Add gradient and Hessian of tr(A' M A Z), if there is an M."""
     if metric is None:
         return
     dim = metric.shape[0]
@@ -123,7 +124,7 @@ def _factorise(band, n, ld, reach):
         for k in range(at, at + reach + 1, LANES):
             store(band, k, inverse * load(band, k))
         for j in range(1, min(reach, n - 1 - i) + 1):
-            if band[at + j] == 0.0:  # categories do not meet
+            if band[at + j] == 0.0:  # always zero between categories
                 continue
             x = fill(band, band[at + j])
             to = (i + j) * ld - j
@@ -150,7 +151,7 @@ def _forward(band, n, ld, reach, sides, count):
 
 @inner
 def _backward(band, n, ld, reach, x):
-    """Overwrite x by L'^-1 x; beyond its n numbers x has room for `reach` + LANES zeros."""
+    """Overwrite x by L'^-1 x; after its n numbers x has `reach` + LANES zeros."""
     for i in range(n - 1, -1, -1):
         own = x[i]
         x[i] = 0.0
@@ -185,7 +186,7 @@ def _solve_dense(matrix, right, damping, floor, room):
 def solve_dense(matrix, gradient, damping, floor, room, step):
     """Write -(H + damping)^-1 gradient to `step`, H : (W * W,); return whether that was possible.
 
-    Where H cannot be factorised, `step` stays as it is.
+    If H cannot be factorised, `step` is unchanged.
     """
     for r in range(gradient.shape[0]):
         room.rest[r] = -gradient[r]
@@ -200,8 +201,8 @@ def solve_dense(matrix, gradient, damping, floor, room, step):
 def solve(system, width, reach, constant, damping, floor, room, x, step):
     """Write -(H + damping)^-1 gradient to step : (d * W,); return whether that was possible.
 
-    The diagonal of H is raised by the share `damping` and by `floor`. `system` is used up.
-    x : (n + reach + LANES,) is room for the n variables of the band.
+    The diagonal of H is raised by the share `damping` and by `floor`. `system` is overwritten.
+    x : (n + reach + LANES,) is a work array for the n variables of the band.
     """
     band, sides, corner, gradient = system.band, system.sides, system.corner, system.gradient
     ld, n_sides = system.ld, width + LANES

@@ -5,10 +5,10 @@ Shapes (D table rows in all, W the rank padded to a multiple of PAD):
     weights  : (L * W,)  the output matrix C, transposed, zero in the padding
     additive : (D * L,)  the additive part, or None
     index    : (n * S,)  row of the table each slot points to
-    value    : (n * S,)  what that row is multiplied with
+    value    : (n * S,)  the number that this row is multiplied by
 
-The functions here take a block of rows, order[begin:end], at a time: few enough for their factors
-to stay in the cache, and enough to make the price of a call small against the work in it.
+The functions here take a block of rows, order[begin:end]: few enough for their factors to stay in
+the cache, and enough for the overhead of a call to be small.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from polyadic.kernels.simd import (
     total,
 )
 
-GUARD = 2  # a roughness band reaches two rows up and down; guard rows keep it inside the table
-TALL = 8192  # table rows; a column of more does not stay in the cache from batch to batch
+GUARD = 2  # guard rows at either end: a roughness band reaches two table rows up and down
+TALL = 8192  # table rows of a column too large to stay in the cache between batches
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
@@ -39,32 +39,32 @@ class Layout(NamedTuple):
     slots: np.ndarray  # (N + 1,) column n owns slots[n] : slots[n + 1]
     first: np.ndarray  # (N,) the table row of its element 0
     constant: np.ndarray  # (N,) whether element 0 is 1 for every row, and implied
-    dense: np.ndarray  # (N,) whether every other element is a slot, in order
+    dense: np.ndarray  # (N,) whether all elements but the constant are slots, in order
 
     def for_kernel(self) -> Layout:
-        """Return what a kernel is handed: where no column is dense, `dense` is None.
+        """Return the layout with `dense` replaced by None if no column is dense.
 
-        The kernel is then compiled without the code for dense columns.
+        Kernels are then compiled without the code for dense columns.
         """
         return self if self.dense.any() else self._replace(dense=None)  # type: ignore[arg-type]
 
 
 @inner
 def is_dense(dense, n):
-    """Tell whether column n is dense."""
+    """Return whether column n is dense."""
     if dense is None:
         return False
     return dense[n]
 
 
 def block_size(n_columns: int, width: int) -> int:
-    """Return how many rows to take at a time: about 32 kB of factors."""
+    """Return how many rows a block has, 16 at most: about 32 kB of factors."""
     return max(1, min(16, 8192 // (n_columns * width)))
 
 
 @inner
 def fetch(table, gradient, width, slots, first, index, value, order, begin, end, far):
-    """Ask for what the rows order[begin:end] will need, and for the slots of those up to far."""
+    """Prefetch what the rows order[begin:end] will need, and the slots of the rows up to `far`."""
     n_columns, height = first.shape[0], table.shape[0] // width
     for n in range(n_columns):
         stop = first[n + 1] if n + 1 < n_columns else height
@@ -141,13 +141,13 @@ def _dense_column(table, width, slots, first, constant, n, value, order, begin, 
     base, one = first[n] * width, fill(table, np.float32(constant[n]))
     core = base + constant[n] * width
     for p in range(0, rows, 4):
-        # A block that is not a multiple of four does its last row again: the same result twice.
+        # If the number of rows is not a multiple of four, the last row is computed again.
         p1, p2, p3 = min(p + 1, rows - 1), min(p + 2, rows - 1), min(p + 3, rows - 1)
         v0 = order[begin + p] * slots[-1] + slots[n]
         v1 = order[begin + p1] * slots[-1] + slots[n]
         v2 = order[begin + p2] * slots[-1] + slots[n]
         v3 = order[begin + p3] * slots[-1] + slots[n]
-        # Twelve sums side by side keep the arithmetic units busy; what is left over follows.
+        # Twelve independent sums keep the arithmetic units busy; the remaining width follows.
         wide = width - width % (3 * LANES)
         for r in range(0, wide, 3 * LANES):
             a0 = b0 = c0 = d0 = one * load(table, base + r)
@@ -217,9 +217,10 @@ def backward(
 ):
     """Add the gradients of the rows to `gradient` : (D * W,), given d loss / d product in `suffix`.
 
-    suffix : (rows * W,). Prefix times suffix products, never the full product over one factor:
-    factors may be zero. Rows of the table that are met for the first time in this batch, in local
-    columns, are added to `touched`. `factors` and `suffix` are used up.
+    suffix : (rows * W,). Prefix times suffix products, never the full product divided by a factor:
+    factors may be zero. Table rows of local columns that this batch touches for the first time are
+    added to `touched`, which has `count` entries. `factors` and `suffix` are overwritten. Returns
+    the new count.
     """
     n_columns = first.shape[0]
     for p in range(end - begin):
@@ -274,7 +275,7 @@ def _dense_backward(
     """Add the gradient of a dense column's core, four rows at a time."""
     rows, n_own = end - begin, slots[n + 1] - slots[n]
     for p in range(0, rows, 4):
-        # Rows past the end take part with a slope of zero.
+        # Rows past the end are included with a slope of zero.
         p1, p2, p3 = min(p + 1, rows - 1), min(p + 2, rows - 1), min(p + 3, rows - 1)
         v0 = order[begin + p] * slots[-1] + slots[n]
         v1 = order[begin + p1] * slots[-1] + slots[n]
@@ -324,7 +325,7 @@ def _dense_backward(
 
 @inner
 def read_out(weights, intercept, prefix, n_columns, raw):
-    """Write C' p plus the intercept, p the full product : raw (rows, L)."""
+    """Write C' p plus the intercept to raw : (rows, L), with p the full product."""
     n_outputs = raw.shape[1]
     width = weights.shape[0] // n_outputs
     for p in range(raw.shape[0]):
@@ -333,7 +334,7 @@ def read_out(weights, intercept, prefix, n_columns, raw):
             out = fill(weights, _ZERO)
             for r in range(0, width, LANES):
                 out = out + load(weights, k * width + r) * load(prefix, last + r)
-            # In double where raw is: an intercept may dwarf the rest.
+            # In double precision if raw is: the intercept may be much larger than the rest.
             raw[p, k] = intercept[k] + total(out)
 
 

@@ -1,4 +1,4 @@
-"""Compile the basis functions of the maps, one row at a time.
+"""The basis functions of the maps, compiled.
 
 Shapes: x, z, u : (n,) float64; index : (n, s) int32; value : (n, s) float32 or float64. Every
 function fills `index` or `value` in place. NaN stands for a missing number and encodes to zeros.
@@ -11,17 +11,17 @@ import numpy as np
 
 from polyadic.kernels.jit import inner_exact, jit_exact
 
-TINY = 1e-37  # just above the subnormal numbers of float32, which are slow and say nothing
-BLOCK = 64  # rows searched at a time: they stay in the nearest cache
+TINY = 1e-37  # just above the subnormal numbers of float32, which are slow and set to zero
+BLOCK = 64  # rows searched at once, so that they stay in the nearest cache
 
 
 @inner_exact
 def _find_cells(x, knots, begin, end, at, index):
     """Write the cell that each of x[begin:end] is in, from knot k to knot k + 1, to index[:, at].
 
-    A binary search, step by step for all x: steps of one x wait for each other, those of many do
-    not. A step is a shift of the comparison: LLVM makes a branch of a product, and random data
-    mispredict half of them.
+    A binary search, in which each step is done for all x: the steps of one x depend on each other,
+    those of several x do not. A step shifts the result of the comparison; LLVM would turn a product
+    into a branch, and on random data the CPU mispredicts half of the branches.
     """
     last = len(knots) - 1
     levels = 0
@@ -37,7 +37,7 @@ def _find_cells(x, knots, begin, end, at, index):
 
 @inner_exact
 def write_hats(x, knots, first, missing, at, index, value):
-    """Write the two hats around x to the slots `at` and `at` + 1; as `hats`."""
+    """Write the two hats around x to the slots `at` and `at` + 1; see `hats`."""
     last = len(knots) - 1
     for begin in range(0, len(x), BLOCK):
         _find_cells(x, knots, begin, min(begin + BLOCK, len(x)), at, index)
@@ -68,7 +68,7 @@ def write_hats(x, knots, first, missing, at, index, value):
 def hats(x, knots, first, missing, index, value):
     """Write the two hats around x, element first + k for knot k; knots : (K,) ascending.
 
-    A missing number is the element before these, the constant, times `missing`.
+    A missing number is encoded as the element before these, the constant, with value `missing`.
     """
     write_hats(x, knots, first, missing, 0, index, value)
 
@@ -78,7 +78,7 @@ def bsplines(u, knots, degree, room, index, value):
     """Write the degree + 1 B-splines that are non-zero at u, element 1 + k for spline k.
 
     knots : the clamped knot vector, each end repeated degree + 1 times and every inner knot once;
-    room : (3, degree + 1), to work in.
+    room : (3, degree + 1), a work array.
     """
     left, right, basis = room[0], room[1], room[2]
     for i in range(len(u)):
@@ -95,7 +95,7 @@ def bsplines(u, knots, degree, room, index, value):
             span += half * (knots[span + half] <= ui)
             size -= half
         basis[0] = 1.0
-        for j in range(1, degree + 1):  # the Cox-de Boor triangle, one degree a round
+        for j in range(1, degree + 1):  # the recursion of Cox and de Boor, by degree
             left[j] = ui - knots[span + 1 - j]
             right[j] = knots[span + j] - ui
             carried = 0.0
@@ -111,7 +111,7 @@ def bsplines(u, knots, degree, room, index, value):
 
 @jit_exact
 def powers(z, value):
-    """Write z, z^2, ..., one power a slot."""
+    """Write z, z^2, ..., one power per slot."""
     for i in range(len(z)):
         zi = 0.0 if np.isnan(z[i]) else z[i]
         power = 1.0
@@ -124,8 +124,8 @@ def powers(z, value):
 def unit_powers(z, value):
     """Write 1, z, z^2, ... divided by their Euclidean norm; z may be infinite.
 
-    Beyond |z| = 1 the vector is divided by its largest power first, z^(d-1), so that it is made of
-    powers of 1/z, from the last element down. Nothing overflows at any z.
+    If |z| > 1 the vector is first divided by its largest power, z^(d-1), so that it consists of
+    powers of 1/z, from the last element to the first. Nothing overflows for any z.
     """
     d = value.shape[1]
     for i in range(len(z)):

@@ -1,8 +1,8 @@
 """The smallest arguments of every kernel that Python calls, in the types in which it is called.
 
-`polyadic.training.compiling` compiles kernels ahead by these, and tests try every kernel on them. A
-kernel has as many forms as there are types of its arguments: an array or None in the place of what
-a model may lack (dense columns, an additive part, an order penalty).
+`polyadic.training.compiling` uses them to compile kernels in advance, and tests call every kernel
+with them. A kernel is compiled once per combination of argument types: an argument that a model may
+lack (dense columns, an additive part, an order penalty) is an array or None.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _F4, _F8 = np.float32, np.float64
 
 
 class Form(NamedTuple):
-    """What a model has besides local features and factors."""
+    """What a model has besides sparse local features and factors."""
 
-    dense: bool = False  # a column of which every element is a slot
+    dense: bool = False  # a column with `all_slots`
     additive: bool = False
     order: bool = False  # the order penalty
-    own_loss: bool = False  # a loss that is called through a function
+    own_loss: bool = False  # a user's loss, which is called by its address
 
 
 _PLAIN = Form()
@@ -87,7 +87,7 @@ def _job(form: Form) -> adam.Job:
 
 
 def _loss(form: Form, dtype: type) -> losses.LossForm:
-    """Return a loss in the form of a model; kernels are not run with it."""
+    """Return a loss of the right type; a user's loss has no function, and must not be called."""
     code, own = (losses.OWN, 0) if form.own_loss else (losses.SQUARED, None)
     return losses.LossForm(code, dtype(0.0), own)
 
@@ -97,12 +97,12 @@ def _slot() -> np.ndarray:
 
 
 def adam_examples(form: Form) -> Iterator[Example]:
-    """Yield an epoch of Adam, and its average."""
+    """Yield an epoch of Adam, and its running averages."""
     job, always = _job(form), np.array([GUARD])
     room = adam.Room.make(job.parameters, 1, 1, always)
     rates, keep = np.full(1, 0.1, _F4), _F4(0.9)
     yield adam.train_epoch, (job, room, 1, np.arange(1), 1, rates, keep)
-    yield adam.settle, (job, keep, job.parameters.zeros())
+    yield adam.write_averages, (job, keep, job.parameters.zeros())
 
 
 def split_examples(form: Form) -> Iterator[Example]:
@@ -143,7 +143,7 @@ def contract_examples(form: Form) -> Iterator[Example]:
 
 
 def hats_examples(form: Form) -> Iterator[Example]:
-    """Yield the prediction of rows of which all columns have hats."""
+    """Yield the prediction of rows whose columns all have hats."""
     if form.dense or form.order:
         return
     room = predict.HatRoom(
@@ -183,7 +183,7 @@ def als_examples() -> Iterator[Example]:
 
 
 def prior_examples(form: Form = _PLAIN) -> Iterator[Example]:
-    """Yield what least squares under a prior needs besides: curvatures, and an additive model."""
+    """Yield what least squares with a prior needs in addition: curvatures, an additive model."""
     core, y, weight = np.ones(3 * _WIDTH), np.zeros((1, 1)), np.ones(1)
     band, square = np.ones((3, 5)), np.zeros(_WIDTH * _WIDTH)
     system = banded.System.zeros(2 * _WIDTH, _WIDTH, 3 * _WIDTH, 3 * _WIDTH)
@@ -218,13 +218,13 @@ def order_examples() -> Iterator[Example]:
 
 
 def hat_examples(dtype: type = _F4) -> Iterator[Example]:
-    """Yield hats: as features, or in double precision to carry them over to other knots."""
+    """Yield hats: as features, or in double precision to convert cores to other knots."""
     x, knots, index = np.zeros(1), np.array([0.0, 1.0]), np.empty((1, 2), np.int32)
     yield encode.hats, (x, knots, 1, 0.0, index, np.empty((1, 2), dtype))
 
 
 def other_map_examples() -> Iterator[Example]:
-    """Yield the other maps, and the splits of a tree that knots may follow."""
+    """Yield the other maps, and the splits of a tree that can place knots."""
     x, index, value = np.zeros(1), np.empty((1, 2), np.int32), np.empty((1, 2), _F4)
     yield encode.powers, (x, np.empty((1, 2)))
     yield encode.unit_powers, (x, value)
@@ -262,7 +262,7 @@ def all_examples(forms: Sequence[Form] = ALL_FORMS) -> Iterator[Example]:
         yield from split_examples(form)
     yield from als_examples()
     for form in forms:
-        if not form.order:  # predictions know nothing of penalties
+        if not form.order:  # predictions do not depend on penalties
             yield from contract_examples(form)
             yield from hats_examples(form)
     yield from explain_examples()
@@ -281,7 +281,7 @@ class Needs(NamedTuple):
     least_squares: bool = True
     adam: bool = True
     prior: bool = False
-    members: bool = True  # several, to be merged
+    members: bool = True  # whether there are several, to be merged
 
 
 def fit_examples(needs: Needs) -> Iterator[Example]:

@@ -1,11 +1,11 @@
 """How kernels are compiled: one set of options for all of them.
 
-A kernel is either called from Python (`jit`, `jit_exact`) or by other kernels alone (`inner`,
-`inner_exact`). The latter are compiled as parts of their callers. They have no entry for Python,
-which is often as much code as the kernel itself, and no cache file of their own.
+A kernel is either called from Python (`jit`, `jit_exact`) or only by other kernels (`inner`,
+`inner_exact`). The latter are compiled as parts of their callers. They have no entry point for
+Python, which is often as much code as the kernel itself, and no cache file of their own.
 
-No kernel allocates: what it writes to is handed to it. So reference counts are left out of the
-compiled code, and so are the functions of NumPy that Numba would compile with a kernel. Together
+No kernel allocates memory: it writes to arrays that it is given. So the compiled code has no
+reference counting, and none of the NumPy functions that Numba would compile with a kernel. Together
 this makes the first fit several times faster (`benchmarks/startup.py`).
 """
 
@@ -20,8 +20,8 @@ from typing import Any
 from numba import njit
 from numba.core.registry import CPUDispatcher
 
-# Sums may be reordered and fused, which vectorisation needs. NaN and infinity keep their meaning:
-# they are how divergence is seen.
+# Sums may be reordered and fused, which vectorisation needs. NaN and infinity keep their meaning,
+# since they show that training diverged.
 FAST = {"reassoc", "contract", "arcp", "nsz", "afn"}
 
 # POLYADIC_SIMD=0 compiles the plain form of every kernel: see `polyadic.kernels.simd`.
@@ -57,12 +57,12 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def jit_exact(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile without leave to reorder: for code in which the last bit matters."""
+    """Compile a kernel that Python calls, without reordering of sums: every bit is defined."""
     return _entry(function)
 
 
 class _Inner(CPUDispatcher):
-    """A kernel without an entry for Python, which would end the process if it were called."""
+    """A kernel without an entry point for Python: calling it would crash the process."""
 
     def __call__(self, *args: Any) -> Any:
         name = self.py_func.__name__
@@ -83,5 +83,5 @@ def inner(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def inner_exact(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Do the same without leave to reorder."""
+    """Do the same as `inner`, without reordering of sums."""
     return _part(function)

@@ -1,8 +1,8 @@
 """Compiled losses: value, slope and curvature of one number, and their sums over rows.
 
-The losses that come with a code are part of every kernel. Any other loss is called by the address
-of a function that Numba has compiled: see `compile_function`. The kernels for those are forms of
-their own, so that a model with a coded loss carries nothing of them.
+The losses of this package have a code and are part of every kernel. Any other loss is called by the
+address of a function that Numba has compiled: see `compile_function`. Kernels are compiled
+separately for such losses, so that they add nothing to the kernels of a loss with a code.
 """
 
 from __future__ import annotations
@@ -19,32 +19,34 @@ from numba.extending import intrinsic
 
 from polyadic.kernels.jit import inner, jit
 
-OWN = -1  # the code of every loss that is called through a function
+OWN = -1  # the code of every loss that is called by the address of a function
 SQUARED, LOGISTIC, SOFTMAX, POISSON, QUANTILE, HUBER = CODES = range(6)
 _ONE, _ZERO, _TWO = np.float32(1), np.float32(0), np.float32(2)
-_STEEP = np.float32(60)  # beyond this, exp leaves the float32 range soon
-_NEAR = 0.02  # residuals nearer to zero than this count as this, in units of the target's spread
-_FLAT = 0.01  # no curvature is taken to be less than this
-_SHARE, _LEAST = 0.1, 1e-9  # of the mean curvature, for two classes
+_LARGEST_EXPONENT = np.float32(60)  # exp of 89 is infinite in float32
+# Bounds of curvatures, all chosen by hand. Those for two classes are a share of the mean, and a
+# number.
+_LEAST_RESIDUAL = 0.02  # for the curvature of quantiles, in standard deviations of the target
+_LEAST_CURVATURE = 0.01
+_LEAST_SHARE, _LEAST_LOGISTIC = 0.1, 1e-9
 
 _NUMBER = types.float64
 _ENTRY = types.void(_NUMBER, _NUMBER, types.CPointer(_NUMBER))  # y, raw, where results go
 
 
 class LossForm(NamedTuple):
-    """What a kernel is told about a loss."""
+    """A loss, in the form in which kernels take it."""
 
     code: int
     shape: float  # the level of the quantile, the width of the Huber loss
     own: int | None = None  # the address of a function, for a loss without a code
 
 
-@functools.cache  # for ever: kernels know no more than the address
+@functools.cache  # never freed: kernels only have the address
 def compile_function(function: Callable[..., Any], parameters: tuple, pair: bool) -> Any:
     """Compile a plain Python function of (y, raw, *parameters) for kernels to call.
 
-    It returns a pair of numbers, or one. All are in double precision, and what is divided by zero
-    is infinite, as in NumPy. The result has an `address`.
+    The function returns two numbers if `pair`, else one. All numbers are in double precision, and
+    division by zero gives infinity, as in NumPy. The result has an attribute `address`.
     """
     body = njit(error_model="numpy")(function)
 
@@ -59,7 +61,7 @@ def compile_function(function: Callable[..., Any], parameters: tuple, pair: bool
 
 @intrinsic
 def _call(typing, address, y, raw):
-    """Call the function at an address; return the two numbers that it has room for."""
+    """Call the function at an address; return two numbers, of which it may write only the first."""
 
     def code(context, builder, signature, args):
         number = ir.DoubleType()
@@ -79,7 +81,7 @@ def _call(typing, address, y, raw):
 
 @inner
 def _by_code(code, shape, y, raw):
-    """Return the loss of one number and its slope; all codes but softmax."""
+    """Return the loss of one number and its slope, by code; not for softmax."""
     error = raw - y
     value, slope = error * error, _TWO * error
     if code == LOGISTIC:  # log(1 + exp(raw)) - y raw, without overflow
@@ -91,8 +93,8 @@ def _by_code(code, shape, y, raw):
             slope = _ONE / (_ONE + small) - y
     elif code == POISSON:
         rate = np.exp(raw)
-        if raw > _STEEP:
-            rate = np.exp(_STEEP)
+        if raw > _LARGEST_EXPONENT:
+            rate = np.exp(_LARGEST_EXPONENT)
         value, slope = rate - y * raw, rate - y
     elif code == QUANTILE:  # the pinball loss, doubled: level 1/2 is the absolute error
         pull = _TWO * (_ONE - shape) if error > _ZERO else -_TWO * shape
@@ -106,7 +108,7 @@ def _by_code(code, shape, y, raw):
 
 @inner
 def _one_output(code, shape, own, y, raw):
-    """Return the loss of one number and its slope; all but softmax."""
+    """Return the loss of one number and its slope; not for softmax."""
     if own is None:
         return _by_code(code, shape, y, raw)
     return _call(own, y, raw)
@@ -146,7 +148,7 @@ def add_losses(loss, y, weight, order, begin, raw, slope):
 
 @jit
 def weighted_losses(loss, y, weight, order, begin, raw, slope):
-    """Do `add_losses` for Python."""
+    """Call `add_losses` from Python."""
     return add_losses(loss, y, weight, order, begin, raw, slope)
 
 
@@ -155,16 +157,16 @@ def weighted_losses(loss, y, weight, order, begin, raw, slope):
 
 @inner
 def _logistic_curvatures(weight, raw, out):
-    """Write p (1 - p), but no less than a share of its mean: rare classes are flat everywhere."""
+    """Write p (1 - p), but no less than a share of its mean: for a rare class all are tiny."""
     mean = 0.0
     for i in range(raw.shape[0]):
         for k in range(raw.shape[1]):
             q = np.exp(-abs(raw[i, k]))
             out[i, k] = q / ((1.0 + q) * (1.0 + q))
             mean += out[i, k]
-    least = _SHARE * mean / max(raw.shape[0] * raw.shape[1], 1)
-    if least < _LEAST:
-        least = _LEAST
+    least = _LEAST_SHARE * mean / max(raw.shape[0] * raw.shape[1], 1)
+    if least < _LEAST_LOGISTIC:
+        least = _LEAST_LOGISTIC
     for i in range(raw.shape[0]):
         for k in range(raw.shape[1]):
             out[i, k] = weight[i] * (out[i, k] if out[i, k] > least else least)
@@ -172,15 +174,15 @@ def _logistic_curvatures(weight, raw, out):
 
 @inner
 def _one_curvature(code, shape, own, y, raw):
-    """Return the curvature of one number; all codes but those of classes."""
+    """Return the curvature of one number; not for losses of classes."""
     if own is not None:
-        return max(_call(own, y, raw)[0], _FLAT)
+        return max(_call(own, y, raw)[0], _LEAST_CURVATURE)
     size = abs(raw - y)
     h = 2.0
     if code == POISSON:
-        h = max(np.exp(min(raw, 60.0)), y, _FLAT)
+        h = max(np.exp(min(raw, 60.0)), y, _LEAST_CURVATURE)
     elif code == QUANTILE:
-        h = 1.0 / max(size, _NEAR)
+        h = 1.0 / max(size, _LEAST_RESIDUAL)
     elif code == HUBER and size > shape:
         h = 2.0 * shape / size
     return h
@@ -188,10 +190,10 @@ def _one_curvature(code, shape, own, y, raw):
 
 @jit
 def curvatures(loss, y, weight, raw, out):
-    """Write the weighted curvature of a parabola near the loss, or above it.
+    """Write the weighted curvature of a parabola that approximates or bounds the loss.
 
-    `loss.own`, where there is one, is the curvature itself. For softmax, twice the diagonal of the
-    Hessian: by Gershgorin's circles, no less than all of it.
+    `loss.own`, if there is one, is the curvature itself. For softmax it is twice the diagonal of
+    the Hessian, which by Gershgorin's theorem is an upper bound of the Hessian.
     """
     code, shape, own = loss.code, loss.shape, loss.own
     n_outputs = raw.shape[1]
@@ -209,7 +211,7 @@ def curvatures(loss, y, weight, raw, out):
                 norm += np.exp(raw[i, k] - top)
             for k in range(n_outputs):
                 p = np.exp(raw[i, k] - top) / norm
-                out[i, k] = weight[i] * max(2.0 * p * (1.0 - p), _FLAT)
+                out[i, k] = weight[i] * max(2.0 * p * (1.0 - p), _LEAST_CURVATURE)
             continue
         for k in range(n_outputs):
             out[i, k] = weight[i] * _one_curvature(code, shape, own, y[i, k], raw[i, k])

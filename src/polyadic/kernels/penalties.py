@@ -2,8 +2,8 @@
 
 The order penalty <B*W, B*W> is the sum over outputs of c' Z c, with Z the Hadamard product over
 the columns of the Gram matrices (A^(n)*b)' (A^(n)*b): the paper's Algorithms 3 and 4, with prefix
-and suffix products in the place of a division, and each product carried as a matrix with entries
-of at most one and a power of two, so that a thousand columns neither overflow nor vanish.
+and suffix products instead of divisions. Each product is kept as a matrix with entries of at most
+one and a power of two, so that it neither overflows nor vanishes for a thousand columns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ZERO, _TWO = np.float32(0), np.float32(2)
 
 
 class OrderPenalty(NamedTuple):
-    """The order penalty, and room to work in."""
+    """The order penalty, and its work arrays."""
 
     alpha: float
     emphasis: np.ndarray  # (D,) the vector b for every row of the table
@@ -31,7 +31,7 @@ class OrderPenalty(NamedTuple):
     def make(
         cls, alpha: float, emphasis: np.ndarray, dims: np.ndarray, width: int, dtype: type
     ) -> OrderPenalty:
-        """Return the penalty with room for tables of this width."""
+        """Return the penalty with work arrays for tables of this width."""
         work: np.ndarray = np.empty((2 * len(dims) + 2, width * width), dtype)
         exponents = np.empty(2 * len(dims) + 1, np.int64)
         return cls(alpha, np.asarray(emphasis, dtype), dims, work, exponents)
@@ -41,7 +41,7 @@ class OrderPenalty(NamedTuple):
 def add_band_gradient(table, width, band, rows, count, gradient):
     """Add 2 K a for the first `count` of the rows; band : (D, 5) holds K about its diagonal.
 
-    Where the neighbours have no part in it, as for categories, the diagonal is all there is.
+    If K is diagonal in a row, as for categories, its neighbours are not read.
     """
     for j in range(count):
         k = rows[j]
@@ -95,7 +95,7 @@ def _gram(table, width, first, dim, emphasis, out):
 def add_order_gradient(order, table, weights, n_outputs, first, slope, w_slope):
     """Return alpha <B*W, B*W> and add its gradients to `slope` : (D * W,) and `w_slope` : (L * W,).
 
-    Where `order` is None there is no such penalty.
+    Returns zero if `order` is None.
     """
     if order is None:
         return 0.0
@@ -138,7 +138,7 @@ def add_order_gradient(order, table, weights, n_outputs, first, slope, w_slope):
 
 @jit
 def order_gradient(order, table, weights, n_outputs, first, slope, w_slope):
-    """Do `add_order_gradient` for Python."""
+    """Call `add_order_gradient` from Python."""
     return add_order_gradient(order, table, weights, n_outputs, first, slope, w_slope)
 
 

@@ -1,4 +1,4 @@
-"""The vectors of `polyadic.kernels.vectors` as plain numbers: ordinary Numba, one lane.
+"""The functions of `polyadic.kernels.vectors` for vectors of one number, in ordinary Numba.
 
 See `polyadic.kernels.simd`, which chooses between the two.
 """
@@ -38,13 +38,13 @@ def root(value):
 
 @inner
 def total(value):
-    """Return the number itself, the only one in its vector."""
+    """Return the number itself."""
     return value
 
 
 @inner
 def flush_denormals():
-    """Do nothing: there is nothing to `restore`."""
+    """Do nothing; return a value for `restore_denormals`."""
     return 0
 
 
@@ -55,4 +55,4 @@ def restore_denormals(before):
 
 @inner
 def prefetch(array, at):
-    """Do nothing: the numbers are fetched when they are needed."""
+    """Do nothing."""

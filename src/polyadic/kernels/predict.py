@@ -1,4 +1,4 @@
-"""Contract rows for prediction: nothing is kept to go back by.
+"""Contract rows for prediction, without keeping what gradients would need.
 
 Shapes as in `polyadic.kernels.cp`.
 """
@@ -15,18 +15,18 @@ from polyadic.kernels.jit import inner, jit
 from polyadic.kernels.simd import LANES, fill, flush_denormals, load, restore_denormals, store
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
-HAT_ROWS = 64  # rows of hats encoded at a time
+HAT_ROWS = 64  # rows of hats encoded at once; chosen by hand
 
 
 class Room(NamedTuple):
-    """Where `contract` writes down a block of rows."""
+    """Work arrays of `contract`, for a block of rows."""
 
     factors: np.ndarray  # (rows * N * W,) of dense columns
     products: np.ndarray  # (rows * W,)
 
 
 class HatRoom(NamedTuple):
-    """Where `contract_hats` writes down a block of rows."""
+    """Work arrays of `contract_hats`, for a block of rows."""
 
     slot: np.ndarray  # (HAT_ROWS, 2 N) int32, the table row each slot points to
     value: np.ndarray  # (HAT_ROWS, 2 N) float32
@@ -37,10 +37,10 @@ class HatRoom(NamedTuple):
 def multiply(
     table, width, slots, first, constant, dense, index, value, order, begin, end, factors, products
 ):
-    """Write the product of each row's factors : (rows * W,), and no more than it takes.
+    """Write the product of each row's factors : (rows * W,).
 
-    Where nothing goes back, factors need not be kept: `forward` would take twice as long. Only
-    dense columns write theirs to `factors`.
+    Without gradients, factors and prefix products need not be kept; `forward`, which keeps them,
+    would take twice as long. Only dense columns write theirs to `factors`.
     """
     n_columns = first.shape[0]
     if dense is not None:
@@ -105,9 +105,9 @@ def contract(table, weights, additive, intercept, layout, index, value, order, r
 
 @inner
 def _hat_products(table, width, n_columns, index, value, rows, products):
-    """Write the product of each row's factors, two columns at a time to spare the memory.
+    """Write the product of each row's factors, two columns at a time, to access memory less.
 
-    Row 0 of the table is ones: the partner of a last odd column.
+    Row 0 of the table is ones, the partner of the last column if their number is odd.
     """
     for p in range(rows):
         to = p * width
@@ -129,10 +129,10 @@ def _hat_products(table, width, n_columns, index, value, rows, products):
 
 @jit
 def contract_hats(table, weights, additive, intercept, first, knots, ends, x, room, out):
-    """Encode and contract rows whose columns are all hats, x : (N, n) float64, a block at a time.
+    """Encode and contract rows whose columns are all hats, x : (N, n) float64, block by block.
 
-    Every element of the table has its column's constant added to it, and row 0 is ones. Column n
-    has the knots ends[n] : ends[n + 1], and the table row first[n] of its element 0.
+    The constant of a column is already added to all its table rows, and table row 0 is ones. Column
+    n has the knots ends[n] : ends[n + 1], and the table row first[n] of its element 0.
     """
     (n_columns, n_rows), width = x.shape, weights.shape[0] // out.shape[1]
     index, value = room.slot, room.value

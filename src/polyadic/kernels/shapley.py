@@ -4,13 +4,13 @@ Shapes: N columns, R terms, L outputs, B backgrounds. A row has g_nr, a backgrou
 
     phi_i = sum_r C_r (g_ir - mu_ir) integral_0^1 prod_{j != i} (mu_jr + t (g_jr - mu_jr)) dt
 
-whose integrand is a polynomial in t of degree N - 1: Gauss-Legendre nodes do it exactly. Products
-that leave a column out are those to its left times those to its right; nothing is divided. In
-double precision: these are numbers to be added up and compared.
+whose integrand is a polynomial in t of degree N - 1, so that Gauss-Legendre quadrature is exact.
+The product without column i is that of the columns before i times that of the columns after i;
+nothing is divided. In double precision, because Shapley values are added up and compared.
 
-With B background rows and few columns, a table of all sets of columns is shorter than B integrals:
+With B background rows and few columns, a table of all sets of columns is faster than B integrals:
 the mean over the backgrounds of prod_{n not in S} mu_nr does not depend on the row, so that the
-value of a set S takes R products, whatever B.
+value of a set S takes R products, for any B.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from polyadic.kernels.jit import inner, jit
 
 
 class Room(NamedTuple):
-    """Where a thread writes down what it needs for one row."""
+    """Work arrays of one thread, for one row."""
 
     g: np.ndarray  # (N, R)
     delta: np.ndarray  # (N, R)
@@ -31,16 +31,16 @@ class Room(NamedTuple):
     beside: np.ndarray  # (N + 1, R)
     left: np.ndarray  # (R,)
     run: np.ndarray  # (R,)
-    product: np.ndarray  # (2^N,) where all sets of columns are gone through
-    worth: np.ndarray  # (2^N,)
+    product: np.ndarray  # (2^N,) for `values_by_sets`
+    set_value: np.ndarray  # (2^N,) the value of each set of columns
 
     @classmethod
     def make(cls, n_columns: int, rank: int, n_sets: int = 0) -> Room:
-        """Return room for these shapes."""
+        """Return work arrays of these shapes."""
         g, delta, line = np.empty((3, n_columns, rank))
         left, run = np.empty((2, rank))
-        product, worth = np.empty((2, n_sets))
-        return cls(g, delta, line, np.empty((n_columns + 1, rank)), left, run, product, worth)
+        product, set_value = np.empty((2, n_sets))
+        return cls(g, delta, line, np.empty((n_columns + 1, rank)), left, run, product, set_value)
 
 
 @inner
@@ -148,7 +148,7 @@ def pairs(table, first, slots, index, value, backgrounds, nodes, node_weights, w
 
 @inner
 def add_pairs(line, delta, right, weights, output, left, run, out):
-    """Add the products that leave out two columns, times what those change, to out : (N, N, L)."""
+    """Add the products without two columns, times the deltas of these two, to out : (N, N, L)."""
     n_columns, rank = line.shape
     for r in range(rank):
         left[r] = weights[r, output]
@@ -169,8 +169,8 @@ def add_pairs(line, delta, right, weights, output, left, run, out):
 def complements(backgrounds, product, out):
     """Write the mean over backgrounds of prod_{n not in S} mu_nr, out : (R, 2^N).
 
-    Bit n of the number of a set S tells whether column n is in it. product : (2^N,) is room for
-    the products by the columns that are out.
+    Bit n of the number of a set S is one if column n is in it. product : (2^N,) is a work array for
+    the products over the columns that are not in S.
     """
     n_backgrounds, (rank, n_sets) = len(backgrounds), out.shape
     _clear(out)
@@ -197,22 +197,22 @@ def values_by_sets(table, first, slots, index, value, rest, shares, room, out):
     """Write the Shapley values of all rows, out : (n, N, L), from the values of all sets.
 
     rest : (L, R, 2^N), what `complements` writes times the output weights; shares : (2^N,), the
-    weight of each set that a column joins.
+    Shapley weight of each set that a column is added to.
     """
     n_outputs, rank, n_sets = rest.shape
-    n_columns, g, product, worth = out.shape[1], room.g, room.product, room.worth
+    n_columns, g, product, set_value = out.shape[1], room.g, room.product, room.set_value
     for row in range(index.shape[0]):
         parts(table, first, slots, index, value, row, g)
         for output in range(n_outputs):
             for s in range(n_sets):
-                worth[s] = 0.0
+                set_value[s] = 0.0
             for r in range(rank):
                 multiply_sets(g, r, 1.0, product)
                 for s in range(n_sets):
-                    worth[s] += product[s] * rest[output, r, s]
+                    set_value[s] += product[s] * rest[output, r, s]
             for n in range(n_columns):
                 total, bit = 0.0, 1 << n
                 for start in range(0, n_sets, 2 * bit):  # sets without column n, in runs
                     for s in range(start, start + bit):
-                        total += shares[s] * (worth[s + bit] - worth[s])
+                        total += shares[s] * (set_value[s + bit] - set_value[s])
                 out[row, n, output] = total

@@ -1,10 +1,13 @@
-"""Let threads share the parts of a job, turn by turn, within one kernel.
+"""Let several threads work on the parts of a job, turn by turn, within one kernel.
 
-Every thread runs through the same turns. In each turn it claims parts, its own first, until none is
-left, and waits for those that others have claimed. Which thread does a part leaves no trace in the
-result, so one thread alone does the same as many; and no one waits for a thread that the system has
-not let run: its parts are done by the others. A turn may be a few microseconds, far less than it
-takes to wake a thread, so that who waits looks again and again.
+Every thread goes through the same turns. In each turn it claims parts, its own first, until none is
+left, and waits for those that others have claimed. The result does not depend on which thread does
+a part, so one thread alone computes the same as many. No thread waits for a thread that the
+operating system has not started yet: the others do its parts. A turn may take a few microseconds,
+far less than waking a thread, so waiting threads read the board in a loop.
+
+The board is an array of counters in shared memory, two per part: how many turns of the part have
+been claimed, and how many are finished.
 """
 
 from __future__ import annotations
@@ -21,14 +24,14 @@ from numba.extending import intrinsic
 from polyadic.kernels.jit import inner
 from polyadic.kernels.pointers import data_of
 
-_APART = 16  # numbers between two of the board: two cache lines
-_PATIENCE = 512  # looks before the processor is offered to other threads
+_STRIDE = 16  # int64 numbers from one counter of the board to the next: two cache lines
+_READS_BEFORE_YIELD = 512  # of a waiting thread, then it offers the CPU to others; chosen by hand
 _ON_X86 = platform.machine().lower() in {"x86_64", "amd64"}
 
 
 def new_board(n_parts: int) -> np.ndarray:
-    """Return what `claim`, `finish` and `wait` write down: the turns of every part so far."""
-    return np.zeros(2 * n_parts * _APART, np.int64)
+    """Return the counters that `claim`, `finish` and `wait` use, all zero."""
+    return np.zeros(2 * n_parts * _STRIDE, np.int64)
 
 
 def _entry(context, builder, kind, board, at):
@@ -37,7 +40,7 @@ def _entry(context, builder, kind, board, at):
 
 @intrinsic
 def _raise_by_one(_, board, at, value):
-    """Set board[at] to value + 1 if it is value; tell whether it was."""
+    """Set board[at] to value + 1 if it is value; return whether it was."""
 
     def code(context, builder, sig, args):
         entry = _entry(context, builder, sig.args[0], args[0], args[1])
@@ -49,7 +52,7 @@ def _raise_by_one(_, board, at, value):
 
 @intrinsic
 def _read(_, board, at):
-    """Return board[at], and see all that was written before it."""
+    """Return board[at]; memory written before it by other threads is then visible."""
 
     def code(context, builder, sig, args):
         entry = _entry(context, builder, sig.args[0], args[0], args[1])
@@ -60,7 +63,7 @@ def _read(_, board, at):
 
 @intrinsic
 def _write(_, board, at, value):
-    """Set board[at], for others to see after all that was written before it."""
+    """Set board[at], visible to other threads only after all that was written before."""
 
     def code(context, builder, sig, args):
         entry = _entry(context, builder, sig.args[0], args[0], args[1])
@@ -72,7 +75,7 @@ def _write(_, board, at, value):
 
 @intrinsic
 def _pause(_):
-    """Tell the processor that this is a loop that waits."""
+    """Tell the CPU that this is a waiting loop."""
 
     def code(context, builder, sig, args):
         if _ON_X86:
@@ -85,8 +88,8 @@ def _pause(_):
 
 
 @intrinsic
-def _give_way(_):
-    """Offer the processor to other threads, where the system has a call for it."""
+def _yield_cpu(_):
+    """Offer the CPU to other threads, if the operating system has a call for it."""
 
     def code(context, builder, sig, args):
         if os.name == "posix":
@@ -99,23 +102,23 @@ def _give_way(_):
 
 @inner
 def claim(board, part, turn):
-    """Tell whether the caller is to do this part in this turn."""
-    return _raise_by_one(board, 2 * part * _APART, turn)
+    """Return whether the caller has to do this part in this turn."""
+    return _raise_by_one(board, 2 * part * _STRIDE, turn)
 
 
 @inner
 def finish(board, part, turn):
-    """Say that a part is done."""
-    _write(board, (2 * part + 1) * _APART, turn + 1)
+    """Record that a part is done in this turn."""
+    _write(board, (2 * part + 1) * _STRIDE, turn + 1)
 
 
 @inner
 def wait(board, turn):
     """Return when every part is done in this turn."""
-    for at in range(_APART, board.shape[0], 2 * _APART):
-        looks = 0
+    for at in range(_STRIDE, board.shape[0], 2 * _STRIDE):
+        reads = 0
         while _read(board, at) <= turn:
             _pause()
-            looks += 1
-            if looks % _PATIENCE == 0:
-                _give_way()
+            reads += 1
+            if reads % _READS_BEFORE_YIELD == 0:
+                _yield_cpu()

@@ -1,9 +1,9 @@
 """Several numbers at a time, for Numba.
 
-The inner loops here run over the rank: a few dozen numbers, again and again, in arrays that the
-compiler cannot prove to be apart. Left to itself it guards each such short loop with overlap tests
-and scalar remainders that cost more than the loop. So the kernels say what they mean: load eight
-numbers, multiply, add, store. Tables are padded to a multiple of `PAD`. Measured on the training
+The inner loops of the kernels run over the rank: a few dozen numbers, in arrays that may overlap
+for all that the compiler knows. So it would add overlap tests and scalar remainders to each short
+loop, which take longer than the loop. Instead the kernels load, multiply, add and store eight
+numbers at a time explicitly, and tables are padded to a multiple of `PAD`. Measured on the training
 kernel, this halves the time.
 
 With the environment variable POLYADIC_SIMD=0 a vector is one plain number (LANES is 1), and the
@@ -70,7 +70,7 @@ __all__ = [
     "total",
 ]
 
-PAD = 8  # tables are padded to a multiple of so many ranks, whatever the lanes
+PAD = 8  # tables are padded to a multiple of this rank, for any number of lanes
 LINE = 16  # float32 numbers in a cache line
 
 
@@ -80,7 +80,7 @@ def padded(rank: int) -> int:
 
 
 def aligned(size: int, dtype: type) -> np.ndarray:
-    """Return zeros that start on a cache line, so that no vector lies across two."""
+    """Return zeros that start on a cache line, so that no vector is in two of them."""
     room: np.ndarray = np.zeros(size + LINE, dtype)
     start = -room.ctypes.data % (4 * LINE) // room.itemsize
     return room[start : start + size]

@@ -1,10 +1,11 @@
-"""One epoch of Adam with the columns in parts, which threads may share.
+"""One epoch of Adam with the columns split into parts, which several threads can work on.
 
-A part owns neighbouring columns, with their rows of the table, their gradients and moments: parts
-hand each other one product of factors per row, and never a gradient. How the columns are parted is
-fixed, so that the result has the same bits whatever the number of threads. A block of rows takes
-three turns: the product of each part's columns; the loss and its slopes, each part for its share of
-the rows; the gradients of each part's columns, and after a batch's last block their update.
+A part has neighbouring columns, with their rows of the table, their gradients and moments: between
+parts only one product of factors per row is exchanged, and never a gradient. How the columns are
+split does not depend on the number of threads, and so neither does any bit of the result. A block
+of rows takes three turns: the product of each part's columns; the loss and its slopes, each part
+for its share of the rows; the gradients of each part's columns and, after the last block of a
+batch, their update.
 """
 
 from __future__ import annotations
@@ -28,41 +29,41 @@ from polyadic.kernels.penalties import add_band_gradient
 from polyadic.kernels.sharing import claim, finish, wait
 from polyadic.kernels.simd import LANES, flush_denormals, load, restore_denormals, store
 
-PARTS = 2
-_FORTH, _LOSS, _BACK, _TURNS = 0, 1, 2, 3  # the turns of a block of rows
+PARTS = 2  # of the columns; also the most threads that one model can use
+_FORWARD, _LOSS, _BACKWARD, _TURNS = 0, 1, 2, 3  # the turns of a block of rows
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
 class Part(NamedTuple):
-    """The columns of a part, and what it writes down for a block of rows."""
+    """The columns of a part, and its work arrays for a block of rows."""
 
     layout: Layout  # of its columns; the last of `slots` is still the number of slots in a row
-    n_always: int  # how many of its table rows every batch touches
-    touched: np.ndarray  # (D,) these, then the others that the batch has met
-    n_met: np.ndarray  # (1,) how many it has met
+    n_always: int  # number of its table rows that every batch touches
+    touched: np.ndarray  # (D,) those rows, then the others that this batch has touched
+    n_met: np.ndarray  # (1,) number of table rows touched by this batch
     factors: np.ndarray  # (rows * N * W,)
     prefix: np.ndarray  # (rows * (N + 1) * W,)
     suffix: np.ndarray  # (rows * W,)
     loss: np.ndarray  # (1,) the sum over its share of the rows, in this epoch
-    weights: np.ndarray  # (L * W,) what its share adds to the gradient of the output weights
+    weights: np.ndarray  # (L * W,) gradient of the output weights over its share of the rows
 
 
 class Shared(NamedTuple):
-    """What belongs to no part, for a block of rows."""
+    """Work arrays for a block of rows that all parts share."""
 
-    mark: np.ndarray  # (D,) whether the batch has met a table row
+    mark: np.ndarray  # (D,) whether the batch has touched a table row
     product: np.ndarray  # (rows * W,) of all factors
-    behind: np.ndarray  # (rows * W,) the slope of the loss by that product
+    behind: np.ndarray  # (rows * W,) the slope of the loss with respect to that product
     raw: np.ndarray  # (rows, L)
     slope: np.ndarray  # (rows, L)
 
 
 @jit
 def split_epoch(me, board, job, shared, parts, order, batch, rates, keep, step):
-    """Take part in an epoch as thread `me`: as `train_epoch`, but without the order penalty.
+    """Work on an epoch as thread number `me`: as `train_epoch`, but without the order penalty.
 
-    step : the steps before this epoch. A thread may come late, when the clock has moved on: nothing
-    that the job changes may be read outside of a claimed part.
+    step : number of steps before this epoch. A thread may start late, when others have changed the
+    clock: nothing that changes during the epoch may be read outside of a claimed part.
     """
     normal = flush_denormals()
     block, turn = shared.raw.shape[0], 0
@@ -75,14 +76,14 @@ def split_epoch(me, board, job, shared, parts, order, batch, rates, keep, step):
                     p = (me + q) % PARTS
                     if not claim(board, p, turn):
                         continue
-                    if kind == _FORTH:
+                    if kind == _FORWARD:
                         _multiply(job, parts[p], order, begin, end)
                     elif kind == _LOSS:
-                        _judge(job, shared, parts, p, order, begin, end, stop - start)
+                        _add_part_losses(job, shared, parts, p, order, begin, end, stop - start)
                     else:
-                        _go_back(job, shared, parts, p, order, begin, end)
+                        _add_part_gradients(job, shared, parts, p, order, begin, end)
                         if end == stop:
-                            _move(job, shared, parts, p, step + j + 1, rates[j], keep)
+                            _update_part(job, shared, parts, p, step + j + 1, rates[j], keep)
                     finish(board, p, turn)
                 wait(board, turn)
                 turn += 1
@@ -126,8 +127,8 @@ def _multiply(job, part, order, begin, end):
 
 
 @inner
-def _judge(job, shared, parts, p, order, begin, end, size):
-    """Write losses and slopes of the part's share of the rows, and their pull on the weights."""
+def _add_part_losses(job, shared, parts, p, order, begin, end, size):
+    """Compute losses and slopes of the part's share of the rows, and their weight gradient."""
     layout, rows, weights = job.layout, job.rows, job.parameters.weights
     width = weights.shape[0] // job.intercept.shape[0]
     low, high = (end - begin) * p // PARTS, (end - begin) * (p + 1) // PARTS
@@ -157,7 +158,7 @@ def _judge(job, shared, parts, p, order, begin, end, size):
 
 @inner
 def _times(source, part, low, high, width, out):
-    """Multiply with the product of a part's factors, for the rows low:high of the block."""
+    """Multiply by the product of a part's factors, for the rows low:high of the block."""
     n_columns = part.layout.first.shape[0]
     for i in range(high - low):
         last = ((low + i) * (n_columns + 1) + n_columns) * width
@@ -166,8 +167,8 @@ def _times(source, part, low, high, width, out):
 
 
 @inner
-def _go_back(job, shared, parts, p, order, begin, end):
-    """Add the gradients of the part's columns, and list the table rows that are met."""
+def _add_part_gradients(job, shared, parts, p, order, begin, end):
+    """Add the gradients of the part's columns, and list the table rows that are touched."""
     part, rows, width = parts[p], job.rows, parts[p].weights.shape[0] // job.intercept.shape[0]
     own = part.layout
     source = shared.behind
@@ -209,8 +210,8 @@ def _go_back(job, shared, parts, p, order, begin, end):
 
 
 @inner
-def _move(job, shared, parts, p, step, rate, keep):
-    """Update the rows of the part's columns, and in the first part the output weights."""
+def _update_part(job, shared, parts, p, step, rate, keep):
+    """Update the table rows of the part's columns; the first part also the output weights."""
     parameters, gradients, part = job.parameters, job.gradients, parts[p]
     n_outputs, band, count = job.intercept.shape[0], job.band, part.n_met[0]
     width = part.weights.shape[0] // n_outputs

@@ -1,7 +1,7 @@
-"""Compile the splits of a regression tree on one column.
+"""The splits of a regression tree on one column, compiled.
 
-Shapes: weight, total : (n,) float64, of the distinct values in ascending order; a split at i parts
-the values before i from the value i and those after it.
+Shapes: weight, total : (n,) float64, of the distinct values in ascending order; a split at i
+separates the values before i from value i and those after it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import numpy as np
 
 from polyadic.kernels.jit import inner_exact, jit_exact
 
-FLAT = 1e-12  # a gain below this, per weight and for a target in -1..1, is rounding
+SMALLEST_GAIN = 1e-12  # per unit of weight, for a target in -1..1; less is a rounding error
 
 
 @inner_exact
 def _best_split(weight, total, begin, end, least):
-    """Return the gain in squares and the place of the best split between begin and end.
+    """Return the gain in squared error and the place of the best split between begin and end.
 
     weight, total : (n + 1,) cumulated from 0. Either side keeps a weight of at least `least`.
     """
-    best, place = FLAT * weight[-1], -1
+    best, place = SMALLEST_GAIN * weight[-1], -1
     whole = weight[end] - weight[begin]
     for i in range(begin + 1, end):
         left, right = weight[i] - weight[begin], weight[end] - weight[i]
@@ -67,8 +67,8 @@ def grow(weight, total, least, leaves, found):
 def best_splits(weight: np.ndarray, total: np.ndarray, n_splits: int, least: float) -> np.ndarray:
     """Return at most n_splits splits, the one that explains most first, as a tree finds them.
 
-    total : the weighted sum of a target in -1..1. The leaf with most to gain is split next, so
-    that the work is a few passes over the column, whatever the number of splits.
+    total : the weighted sum of a target in -1..1. The leaf with the largest gain is split next.
+    The work is a few passes over the column, for any number of splits.
     """
     found, places = np.empty(n_splits, np.int64), np.empty((3, n_splits + 1), np.int64)
     leaves = Leaves(places[0], places[1], np.empty(n_splits + 1), places[2])

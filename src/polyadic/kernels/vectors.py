@@ -1,12 +1,13 @@
 """Eight numbers at a time, for Numba: LLVM's vectors.
 
-LLVM splits or joins the vectors to what the CPU has. What is assumed of a CPU: a float32 has four
-bytes, a float64 eight, and numbers may be loaded from any address that is a multiple of that. The
-only code for x86 alone is that of `flush_denormals` and `restore_denormals`; elsewhere they do
-nothing. `tests/test_simd.py` compiles the kernels for 64-bit ARM.
+LLVM splits or joins the vectors to match the registers of the CPU. The code assumes that a float32
+has four bytes and a float64 eight, and that vectors may be loaded from any address that is a
+multiple of that. Only `flush_denormals` and `restore_denormals` have code for x86 alone; elsewhere
+they do nothing. `tests/test_simd.py` compiles the kernels for 64-bit ARM.
 
-These types and intrinsics rest on parts of Numba that it does not promise to keep: `llvmlite.ir`,
-`cgutils`, templates and data models. Where a new Numba breaks them, POLYADIC_SIMD=0 does without.
+These types and intrinsics use parts of Numba that are not stable: `llvmlite.ir`, `cgutils`,
+templates and data models. If a new version of Numba breaks them, POLYADIC_SIMD=0 does not need
+them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SUFFIX = {types.float32: "f32", types.float64: "f64"}
 
 
 class Vector(types.Type):
-    """Numba's name for LANES numbers held in registers."""
+    """The Numba type of LANES numbers held in registers."""
 
     def __init__(self, dtype):
         self.dtype = dtype
@@ -161,10 +162,10 @@ def _control_register(builder, operation: str, room) -> None:
 
 @intrinsic
 def flush_denormals(_):
-    """Let numbers below the float range be zero from here on; return what to `restore`.
+    """Replace denormal numbers by zero from here on; return the setting before.
 
-    Moments of parameters that no longer move fade into that range and stay there, and x86 takes a
-    hundred times longer for such numbers. Other CPUs do not, and are left alone.
+    Moments of parameters that no longer move become denormal and stay so, and x86 is a hundred
+    times slower on such numbers. Other CPUs are not, and their setting is not changed.
     """
 
     def code(context, builder, sig, args):
@@ -182,7 +183,7 @@ def flush_denormals(_):
 
 @intrinsic
 def restore_denormals(_, before):
-    """Undo `flush_denormals`."""
+    """Undo `flush_denormals`, given what it returned."""
 
     def code(context, builder, sig, args):
         if _ON_X86:
@@ -196,7 +197,7 @@ def restore_denormals(_, before):
 
 @intrinsic
 def prefetch(_, array, at):
-    """Ask for the cache line of array[at], to be there when it is needed."""
+    """Load the cache line of array[at] in advance."""
 
     def code(context, builder, sig, args):
         data = data_of(context, builder, sig.args[0], args[0])

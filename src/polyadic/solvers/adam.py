@@ -165,7 +165,7 @@ class AdamLoop(TrainingLoop):
     def averaged(self, out: kernel.Parameters | None) -> kernel.Parameters:
         """Return the running averages, written to `out` if given."""
         out = self.state.parameters.zeros() if out is None else out
-        kernel.settle(self.job, np.float32(self.plan.ema_decay), out)
+        kernel.write_averages(self.job, np.float32(self.plan.ema_decay), out)
         return out
 
     def predict(self, parameters: kernel.Parameters, local: LocalFeatures) -> np.ndarray:
