@@ -99,10 +99,10 @@ class Fused:
             mask=mask,
         )
         always = always_touched(features.layout, features.dims)
-        room = kernel.Room.make(state.parameters, len(features.dims), 1, always)
+        workspace = kernel.Workspace.make(state.parameters, len(features.dims), 1, always)
         rates = np.full(-(-len(order) // self.batch), RATE, np.float32)
         args = (len(always), order, self.batch, rates, np.float32(AVERAGE))
-        kernel.train_epoch(job, room, *args)
+        kernel.train_epoch(job, workspace, *args)
 
     def epoch(self) -> None:
         """Train on all rows once."""

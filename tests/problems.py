@@ -59,14 +59,16 @@ def batch_gradient(problem, cores, rows):
         order=None,
         mask=np.ones_like(state.parameters.weights),
     )
-    room = kernel.Room.make(state.parameters, len(features.dims), problem.n_outputs, always)
-    loss, count = _batch_gradient(job, room, rows, len(always))
-    return loss / len(rows), cores.unpack(state.gradients), set(room.touched[:count].tolist())
+    workspace = kernel.Workspace.make(
+        state.parameters, len(features.dims), problem.n_outputs, always
+    )
+    loss, count = _batch_gradient(job, workspace, rows, len(always))
+    return loss / len(rows), cores.unpack(state.gradients), set(workspace.touched[:count].tolist())
 
 
 @jit
-def _batch_gradient(job, room, rows, n_always):
-    return kernel.batch_gradient(job, room, rows, 0, rows.shape[0], n_always)
+def _batch_gradient(job, workspace, rows, n_always):
+    return kernel.batch_gradient(job, workspace, rows, 0, rows.shape[0], n_always)
 
 
 # ---- problems of local maps ----------------------------------------------------------------------

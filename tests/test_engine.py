@@ -187,7 +187,7 @@ def test_lazy_average_equals_the_average_over_every_step():
         args = (4, np.float32([0.05]), np.float32(0.8))
         run.job.band[:] = run.fixed_band
         rows = order[begin : begin + 4]
-        kernel.train_epoch(run.job, run.room, len(run.always), rows, *args)
+        kernel.train_epoch(run.job, run.workspace, len(run.always), rows, *args)
         mean = 0.8 * mean + 0.2 * run.state.parameters.table
     np.testing.assert_allclose(run.averaged(None).table, mean, rtol=1e-4, atol=1e-6)
 

@@ -316,8 +316,8 @@ class _Setting:
         def explain(start: int) -> None:
             some = slice(start, start + _CHUNK)
             encoded = self._encode([x[some] for x in rows])
-            room = kernel.Room.make(len(self.means), self.means.shape[1], n_sets)
-            work(self.table, self.first, *encoded, *setting, room, out[some])
+            workspace = kernel.Workspace.make(len(self.means), self.means.shape[1], n_sets)
+            work(self.table, self.first, *encoded, *setting, workspace, out[some])
 
         starts = range(0, len(out), _CHUNK)
         if len(starts) == 1:  # threads take longer to start than a few rows

@@ -105,7 +105,7 @@ class Job(NamedTuple):
     mask: np.ndarray  # (L * W,) 1 where an output weight may move, 0 elsewhere
 
 
-class Room(NamedTuple):
+class Workspace(NamedTuple):
     """Work arrays of an epoch, for a block of rows and for a batch."""
 
     factors: np.ndarray  # (rows * N * W,)
@@ -215,22 +215,22 @@ def additive_backward(slots, first, constant, index, value, order, begin, slope,
 
 
 @inner
-def batch_gradient(job, room, order, start, stop, count):
+def batch_gradient(job, workspace, order, start, stop, count):
     """Add the gradient of the mean loss over the rows order[start:stop] to the gradients.
 
-    Returns the sum of the losses and the number of table rows touched, listed in `room.touched`, of
-    which every batch touches the first `count`.
+    Returns the sum of the losses and the number of table rows touched. They are listed in
+    `workspace.touched`; every batch touches the first `count` of them.
     """
     table, weights, additive = job.parameters.table, job.parameters.weights, job.parameters.additive
     layout, index, value, g_table = job.layout, job.rows.slot, job.rows.value, job.gradients.table
     slots, first, constant, dense = layout.slots, layout.first, layout.constant, layout.dense
-    n_columns, n_outputs, block = first.shape[0], job.intercept.shape[0], room.raw.shape[0]
+    n_columns, n_outputs, block = first.shape[0], job.intercept.shape[0], workspace.raw.shape[0]
     width = weights.shape[0] // n_outputs
     share = _ONE / np.float32(stop - start)
     total_loss = 0.0
     for begin in range(start, stop, block):
         end = min(begin + block, stop)
-        raw, slope = room.raw[: end - begin], room.slope[: end - begin]
+        raw, slope = workspace.raw[: end - begin], workspace.slope[: end - begin]
         last = order.shape[0]
         next_, far = min(end + block, last), min(end + 2 * block, last)
         fetch(table, g_table, width, slots, first, index, value, order, end, next_, far)
@@ -246,14 +246,16 @@ def batch_gradient(job, room, order, start, stop, count):
             order,
             begin,
             end,
-            room.factors,
-            room.prefix,
+            workspace.factors,
+            workspace.prefix,
         )
-        read_out(weights, job.intercept, room.prefix, n_columns, raw)
+        read_out(weights, job.intercept, workspace.prefix, n_columns, raw)
         add_additive(additive, slots, first, constant, index, value, order, begin, end, raw)
         total_loss += add_losses(job.loss, job.rows.y, job.rows.weight, order, begin, raw, slope)
         scale_slopes(slope, share)
-        read_back(weights, slope, room.prefix, n_columns, room.suffix, job.gradients.weights)
+        read_back(
+            weights, slope, workspace.prefix, n_columns, workspace.suffix, job.gradients.weights
+        )
         additive_backward(
             slots, first, constant, index, value, order, begin, slope, job.gradients.additive
         )
@@ -269,32 +271,37 @@ def batch_gradient(job, room, order, start, stop, count):
             order,
             begin,
             end,
-            room.factors,
-            room.prefix,
-            room.suffix,
+            workspace.factors,
+            workspace.prefix,
+            workspace.suffix,
             g_table,
-            room.touched,
-            room.mark,
+            workspace.touched,
+            workspace.mark,
             count,
         )
     return total_loss, count
 
 
 @jit
-def train_epoch(job, room, n_always, order, batch, rates, keep):
+def train_epoch(job, workspace, n_always, order, batch, rates, keep):
     """Run one epoch and return the mean training loss during the epoch.
 
     n_always : how many table rows every batch touches; order : (n,) the rows in their order of use;
     rates : one learning rate per step; keep : the weight of the past in the running average.
     """
-    parameters, gradients, clock, touched = job.parameters, job.gradients, job.clock, room.touched
+    parameters, gradients, clock, touched = (
+        job.parameters,
+        job.gradients,
+        job.clock,
+        workspace.touched,
+    )
     n_outputs = job.intercept.shape[0]
     width = parameters.weights.shape[0] // n_outputs
     total_loss = 0.0
     normal = flush_denormals()
     for j in range(rates.shape[0]):
         begin, end = j * batch, min((j + 1) * batch, order.shape[0])
-        loss, count = batch_gradient(job, room, order, begin, end, n_always)
+        loss, count = batch_gradient(job, workspace, order, begin, end, n_always)
         total_loss += loss
         add_band_gradient(parameters.table, width, job.band, touched, count, gradients.table)
         add_band_scalars(
@@ -313,7 +320,7 @@ def train_epoch(job, room, n_always, order, batch, rates, keep):
         move_rows(job, touched, count, clock.step[0], rates[j], keep)
         move_weights(job, rates[j], keep)
         for k in range(n_always, count):
-            room.mark[touched[k]] = 0
+            workspace.mark[touched[k]] = 0
     restore_denormals(normal)
     return total_loss / order.shape[0]
 

@@ -169,7 +169,7 @@ def _add_gradient(buffer, width, weights, rows, slots, slope, gradient):
                 store(gradient, to, load(gradient, to) + v * g)
 
 
-class Room(NamedTuple):
+class Workspace(NamedTuple):
     """Work arrays of the normal equations, for one cell."""
 
     buffer: np.ndarray  # (BLOCK * W,)
@@ -180,7 +180,7 @@ class Room(NamedTuple):
     ones: np.ndarray  # (1 + s, W * W)
 
     @classmethod
-    def make(cls, width: int, n_slots: int) -> Room:
+    def make(cls, width: int, n_slots: int) -> Workspace:
         """Return work arrays for this width and number of slots."""
         return cls(
             buffer=np.empty(BLOCK * width),
@@ -193,13 +193,13 @@ class Room(NamedTuple):
 
 
 @inner
-def _cell_moments(room, width, rows, slots, n_slots, curvature, kind, plain):
+def _cell_moments(workspace, width, rows, slots, n_slots, curvature, kind, plain):
     """Add the second moments of gathered rows, weighted by curvature and values.
 
     Of `pairs` only b >= a is written. Of `ones`, if `plain`, the moments of the constant with
     itself and with each slot.
     """
-    n, buffer, scaled, scale = rows.shape[0], room.buffer, room.scaled, room.scale
+    n, buffer, scaled, scale = rows.shape[0], workspace.buffer, workspace.scaled, workspace.scale
     for a in range(-1 if plain else 0, n_slots):
         for b in range(a, n_slots):
             for i in range(n):
@@ -209,7 +209,7 @@ def _cell_moments(room, width, rows, slots, n_slots, curvature, kind, plain):
                 if b >= 0:
                     scale[i] *= slots.value[rows[i], b]
             _scale_rows(buffer, 0, scale, n, width, scaled)
-            out = room.pairs[a * n_slots + b] if a >= 0 else room.ones[1 + b]
+            out = workspace.pairs[a * n_slots + b] if a >= 0 else workspace.ones[1 + b]
             add_products(scaled, buffer, 0, n, width, out)
 
 
@@ -252,16 +252,16 @@ def _scatter(pairs, ones, mix, cell, n_slots, width, constant, system):
 
 
 @jit
-def normal_equations(product, width, weights, slots, model, room, system):
+def normal_equations(product, width, weights, slots, model, workspace, system):
     """Add the normal matrix and the gradient of the loss to `system`.
 
     The rows of a cell have slots at the same elements, so they share one matrix of second moments
     per pair of slots.
     """
     n_cells, n_kinds = slots.bounds.shape[0] - 1, model.curvature.shape[1]
-    pairs, ones = room.pairs, room.ones
+    pairs, ones = workspace.pairs, workspace.ones
     for k in range(n_kinds):
-        _outer(weights, width, k if n_kinds > 1 else -1, room.mix)
+        _outer(weights, width, k if n_kinds > 1 else -1, workspace.mix)
         for cell in range(n_cells):
             begin, end = slots.bounds[cell], slots.bounds[cell + 1]
             if begin == end:
@@ -273,14 +273,14 @@ def normal_equations(product, width, weights, slots, model, room, system):
             plain = slots.constant and (none or not slots.unity)
             for at in range(begin, end, BLOCK):
                 rows = slots.order[at : min(at + BLOCK, end)]
-                _gather(product, width, rows, room.buffer)
+                _gather(product, width, rows, workspace.buffer)
                 if k == 0:
                     _add_gradient(
-                        room.buffer, width, weights, rows, slots, model.slope, system.gradient
+                        workspace.buffer, width, weights, rows, slots, model.slope, system.gradient
                     )
-                _cell_moments(room, width, rows, slots, n_slots, model.curvature, k, plain)
+                _cell_moments(workspace, width, rows, slots, n_slots, model.curvature, k, plain)
             _complete(pairs, ones, n_slots, width, plain)
-            _scatter(pairs, ones, room.mix, cell, n_slots, width, slots.constant, system)
+            _scatter(pairs, ones, workspace.mix, cell, n_slots, width, slots.constant, system)
 
 
 @inner
@@ -291,16 +291,16 @@ def _clear(matrix):
 
 
 @jit
-def weight_moments(product, width, model, output, room, moments, gradient):
+def weight_moments(product, width, model, output, workspace, moments, gradient):
     """Add H : (W * W,) and the gradient : (W,) for the output weights of one output."""
     kind = min(output, model.curvature.shape[1] - 1)
-    n, scale = model.slope.shape[0], room.scale
+    n, scale = model.slope.shape[0], workspace.scale
     for begin in range(0, n, BLOCK):
         end = min(begin + BLOCK, n)
         for i in range(begin, end):
             scale[i - begin] = model.curvature[i, kind]
-        _scale_rows(product, begin * width, scale, end - begin, width, room.scaled)
-        add_products(room.scaled, product, begin * width, end - begin, width, moments)
+        _scale_rows(product, begin * width, scale, end - begin, width, workspace.scaled)
+        add_products(workspace.scaled, product, begin * width, end - begin, width, moments)
         for i in range(begin, end):
             v = fill(product, model.slope[i, output])
             for r in range(0, width, LANES):

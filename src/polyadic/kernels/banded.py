@@ -40,7 +40,7 @@ class System(NamedTuple):
         )
 
 
-class DenseRoom(NamedTuple):
+class DenseWorkspace(NamedTuple):
     """Work arrays to factorise and solve a dense system of W variables."""
 
     factor: np.ndarray  # (W * (W + LANES),)
@@ -49,7 +49,7 @@ class DenseRoom(NamedTuple):
     rest: np.ndarray  # (W,)
 
     @classmethod
-    def make(cls, width: int) -> DenseRoom:
+    def make(cls, width: int) -> DenseWorkspace:
         """Return work arrays for a system of this size."""
         sizes = (width * (width + LANES), width * LANES, 2 * width + LANES, width)
         return cls(*(np.empty(size) for size in sizes))
@@ -162,9 +162,9 @@ def _backward(band, n, ld, reach, x):
 
 
 @inner
-def _solve_dense(matrix, right, damping, floor, room):
-    """Write (H + damping)^-1 right to room.x[:W]; return whether H could be factorised."""
-    width, factor, sides, x = right.shape[0], room.factor, room.sides, room.x
+def _solve_dense(matrix, right, damping, floor, workspace):
+    """Write (H + damping)^-1 right to workspace.x[:W]; return whether H could be factorised."""
+    width, factor, sides, x = right.shape[0], workspace.factor, workspace.sides, workspace.x
     ld = width + LANES
     for r in range(width):
         for q in range(ld):
@@ -183,22 +183,22 @@ def _solve_dense(matrix, right, damping, floor, room):
 
 
 @jit
-def solve_dense(matrix, gradient, damping, floor, room, step):
+def solve_dense(matrix, gradient, damping, floor, workspace, step):
     """Write -(H + damping)^-1 gradient to `step`, H : (W * W,); return whether that was possible.
 
     If H cannot be factorised, `step` is unchanged.
     """
     for r in range(gradient.shape[0]):
-        room.rest[r] = -gradient[r]
-    if not _solve_dense(matrix, room.rest, damping, floor, room):
+        workspace.rest[r] = -gradient[r]
+    if not _solve_dense(matrix, workspace.rest, damping, floor, workspace):
         return False
     for r in range(gradient.shape[0]):
-        step[r] = room.x[r]
+        step[r] = workspace.x[r]
     return True
 
 
 @jit
-def solve(system, width, reach, constant, damping, floor, room, x, step):
+def solve(system, width, reach, constant, damping, floor, workspace, x, step):
     """Write -(H + damping)^-1 gradient to step : (d * W,); return whether that was possible.
 
     The diagonal of H is raised by the share `damping` and by `floor`. `system` is overwritten.
@@ -218,13 +218,13 @@ def solve(system, width, reach, constant, damping, floor, room, x, step):
         x[i] = sides[i * n_sides + width] if i < n else 0.0
     if constant:
         for r in range(width):
-            room.rest[r] = -gradient[r]
+            workspace.rest[r] = -gradient[r]
             corner[r * width + r] += damping * corner[r * width + r]
-        _eliminate(sides, n, width, corner, room.rest)
-        if not _solve_dense(corner, room.rest, 0.0, floor, room):
+        _eliminate(sides, n, width, corner, workspace.rest)
+        if not _solve_dense(corner, workspace.rest, 0.0, floor, workspace):
             return False
         for r in range(width):
-            step[r] = room.x[r]
+            step[r] = workspace.x[r]
         for i in range(n):
             for r in range(width):
                 x[i] -= sides[i * n_sides + r] * step[r]

@@ -74,13 +74,13 @@ def hats(x, knots, first, missing, index, value):
 
 
 @jit_exact
-def bsplines(u, knots, degree, room, index, value):
+def bsplines(u, knots, degree, workspace, index, value):
     """Write the degree + 1 B-splines that are non-zero at u, element 1 + k for spline k.
 
     knots : the clamped knot vector, each end repeated degree + 1 times and every inner knot once;
-    room : (3, degree + 1), a work array.
+    workspace : (3, degree + 1), a work array.
     """
-    left, right, basis = room[0], room[1], room[2]
+    left, right, basis = workspace[0], workspace[1], workspace[2]
     for i in range(len(u)):
         ui = u[i]
         if np.isnan(ui):

@@ -99,9 +99,9 @@ def _slot() -> np.ndarray:
 def adam_examples(form: Form) -> Iterator[Example]:
     """Yield an epoch of Adam, and its running averages."""
     job, always = _job(form), np.array([GUARD])
-    room = adam.Room.make(job.parameters, 1, 1, always)
+    workspace = adam.Workspace.make(job.parameters, 1, 1, always)
     rates, keep = np.full(1, 0.1, _F4), _F4(0.9)
-    yield adam.train_epoch, (job, room, 1, np.arange(1), 1, rates, keep)
+    yield adam.train_epoch, (job, workspace, 1, np.arange(1), 1, rates, keep)
     yield adam.write_averages, (job, keep, job.parameters.zeros())
 
 
@@ -109,11 +109,11 @@ def split_examples(form: Form) -> Iterator[Example]:
     """Yield an epoch that threads share."""
     if not VECTORS or form.order:
         return
-    job, room = _job(form), np.zeros(2 * _WIDTH, _F4)
+    job, workspace = _job(form), np.zeros(2 * _WIDTH, _F4)
     shared = threads.Shared(
         mark=np.zeros(_HEIGHT, np.uint8),
-        product=room,
-        behind=room.copy(),
+        product=workspace,
+        behind=workspace.copy(),
         raw=np.zeros((1, 1), _F4),
         slope=np.zeros((1, 1), _F4),
     )
@@ -123,9 +123,9 @@ def split_examples(form: Form) -> Iterator[Example]:
         n_always=0,
         touched=np.empty(_HEIGHT, np.intp),
         n_met=np.array([0]),
-        factors=room.copy(),
-        prefix=room.copy(),
-        suffix=room.copy(),
+        factors=workspace.copy(),
+        prefix=workspace.copy(),
+        suffix=workspace.copy(),
         loss=np.zeros(1),
         weights=np.zeros(_WIDTH, _F4),
     )
@@ -136,9 +136,9 @@ def split_examples(form: Form) -> Iterator[Example]:
 
 def contract_examples(form: Form) -> Iterator[Example]:
     """Yield the prediction of encoded rows."""
-    room = predict.Room(np.empty(_WIDTH, _F4), np.empty(_WIDTH, _F4))
+    workspace = predict.Workspace(np.empty(_WIDTH, _F4), np.empty(_WIDTH, _F4))
     rows = (_slot(), np.ones(2, _F4), np.arange(1))
-    args = (np.zeros(1), _layout(form), *rows, room, np.empty((1, 1)))
+    args = (np.zeros(1), _layout(form), *rows, workspace, np.empty((1, 1)))
     yield predict.contract, (*_parameters(form), *args)
 
 
@@ -146,13 +146,13 @@ def hats_examples(form: Form) -> Iterator[Example]:
     """Yield the prediction of rows whose columns all have hats."""
     if form.dense or form.order:
         return
-    room = predict.HatRoom(
+    workspace = predict.HatWorkspace(
         slot=np.empty((predict.HAT_ROWS, 2), np.int32),
         value=np.empty((predict.HAT_ROWS, 2), _F4),
         products=np.empty(predict.HAT_ROWS * _WIDTH, _F4),
     )
     knots, ends, x = np.array([0.0, 1.0]), np.array([0, 2]), np.zeros((1, 1))
-    args = (np.zeros(1), np.array([GUARD]), knots, ends, x, room, np.empty((1, 1)))
+    args = (np.zeros(1), np.array([GUARD]), knots, ends, x, workspace, np.empty((1, 1)))
     yield predict.contract_hats, (*_parameters(form), *args)
 
 
@@ -169,15 +169,15 @@ def als_examples() -> Iterator[Example]:
     """Yield the kernels of least squares, those that take longest to compile first."""
     square, row = np.zeros(_WIDTH * _WIDTH), np.ones(_WIDTH)
     core, band, slots, model = np.ones(3 * _WIDTH), np.ones((3, 5)), _slots(), _quadratic()
-    room, dense_room = als.Room.make(_WIDTH, 2), banded.DenseRoom.make(_WIDTH)
+    workspace, dense_workspace = als.Workspace.make(_WIDTH, 2), banded.DenseWorkspace.make(_WIDTH)
     n, reach = 2 * _WIDTH, 2 * _WIDTH - 1
     system = banded.System.zeros(n, _WIDTH, reach, 3 * _WIDTH)
-    yield als.normal_equations, (row, _WIDTH, row, slots, model, room, system)
+    yield als.normal_equations, (row, _WIDTH, row, slots, model, workspace, system)
     x, step = np.empty(n + reach + PAD), np.zeros(3 * _WIDTH)
-    yield banded.solve, (system, _WIDTH, reach, True, 0.1, 1.0, dense_room, x, step)
+    yield banded.solve, (system, _WIDTH, reach, True, 0.1, 1.0, dense_workspace, x, step)
     yield banded.add_penalties, (core, _WIDTH, True, band, None, None, system)
-    yield banded.solve_dense, (square, row, 0.1, 1.0, dense_room, np.zeros(_WIDTH))
-    yield als.weight_moments, (row, _WIDTH, model, 0, room, square, np.zeros(_WIDTH))
+    yield banded.solve_dense, (square, row, 0.1, 1.0, dense_workspace, np.zeros(_WIDTH))
+    yield als.weight_moments, (row, _WIDTH, model, 0, workspace, square, np.zeros(_WIDTH))
     yield als.multiply, (core, _WIDTH, slots, row, np.empty(_WIDTH))
     yield als.read_out, (row, _WIDTH, row, np.zeros((1, 1)))
 
@@ -242,13 +242,13 @@ def explain_examples() -> Iterator[Example]:
     """Yield the kernels of Shapley values."""
     table, first, slots = np.ones((4, 1)), np.array([0]), np.array([0, 2])
     rows = (table, first, slots, np.array([[1, 2]], np.int32), np.ones((1, 2), _F4))
-    room, backgrounds = shapley.Room.make(1, 1, 2), np.ones((1, 1, 1))
-    integral = (backgrounds, np.array([0.5]), np.ones(1), np.ones((1, 1)), room)
+    workspace, backgrounds = shapley.Workspace.make(1, 1, 2), np.ones((1, 1, 1))
+    integral = (backgrounds, np.array([0.5]), np.ones(1), np.ones((1, 1)), workspace)
     yield shapley.values, (*rows, *integral, np.empty((1, 1, 1)))
     yield shapley.pairs, (*rows, *integral, np.empty((1, 1, 1, 1)))
     yield shapley.all_parts, (*rows, np.empty((1, 1, 1)))
     yield shapley.complements, (backgrounds, np.empty(2), np.empty((1, 2)))
-    sets = (np.ones((1, 1, 2)), np.ones(2), room)
+    sets = (np.ones((1, 1, 2)), np.ones(2), workspace)
     yield shapley.values_by_sets, (*rows, *sets, np.empty((1, 1, 1)))
 
 

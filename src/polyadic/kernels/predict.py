@@ -18,14 +18,14 @@ _ZERO, _ONE = np.float32(0), np.float32(1)
 HAT_ROWS = 64  # rows of hats encoded at once; chosen by hand
 
 
-class Room(NamedTuple):
+class Workspace(NamedTuple):
     """Work arrays of `contract`, for a block of rows."""
 
     factors: np.ndarray  # (rows * N * W,) of dense columns
     products: np.ndarray  # (rows * W,)
 
 
-class HatRoom(NamedTuple):
+class HatWorkspace(NamedTuple):
     """Work arrays of `contract_hats`, for a block of rows."""
 
     slot: np.ndarray  # (HAT_ROWS, 2 N) int32, the table row each slot points to
@@ -74,11 +74,11 @@ def multiply(
 
 
 @jit
-def contract(table, weights, additive, intercept, layout, index, value, order, room, out):
+def contract(table, weights, additive, intercept, layout, index, value, order, workspace, out):
     """Write the raw predictions of the rows in `order`, out : (rows, L) float64."""
     slots, first, constant = layout.slots, layout.first, layout.constant
     width = weights.shape[0] // out.shape[1]
-    block = room.products.shape[0] // width
+    block = workspace.products.shape[0] // width
     normal = flush_denormals()
     for begin in range(0, order.shape[0], block):
         end = min(begin + block, order.shape[0])
@@ -94,11 +94,11 @@ def contract(table, weights, additive, intercept, layout, index, value, order, r
             order,
             begin,
             end,
-            room.factors,
-            room.products,
+            workspace.factors,
+            workspace.products,
         )
         raw = out[begin:end]
-        read_out(weights, intercept, room.products, 0, raw)
+        read_out(weights, intercept, workspace.products, 0, raw)
         add_additive(additive, slots, first, constant, index, value, order, begin, end, raw)
     restore_denormals(normal)
 
@@ -128,23 +128,23 @@ def _hat_products(table, width, n_columns, index, value, rows, products):
 
 
 @jit
-def contract_hats(table, weights, additive, intercept, first, knots, ends, x, room, out):
+def contract_hats(table, weights, additive, intercept, first, knots, ends, x, workspace, out):
     """Encode and contract rows whose columns are all hats, x : (N, n) float64, block by block.
 
     The constant of a column is already added to all its table rows, and table row 0 is ones. Column
     n has the knots ends[n] : ends[n + 1], and the table row first[n] of its element 0.
     """
     (n_columns, n_rows), width = x.shape, weights.shape[0] // out.shape[1]
-    index, value = room.slot, room.value
+    index, value = workspace.slot, workspace.value
     normal = flush_denormals()
     for begin in range(0, n_rows, HAT_ROWS):
         end = min(begin + HAT_ROWS, n_rows)
         for n in range(n_columns):
             own = knots[ends[n] : ends[n + 1]]
             write_hats(x[n, begin:end], own, first[n] + 1, 1.0, 2 * n, index, value)
-        _hat_products(table, width, n_columns, index, value, end - begin, room.products)
+        _hat_products(table, width, n_columns, index, value, end - begin, workspace.products)
         raw = out[begin:end]
-        read_out(weights, intercept, room.products, 0, raw)
+        read_out(weights, intercept, workspace.products, 0, raw)
         _add_hats_additive(additive, index, value, end - begin, raw)
     restore_denormals(normal)
 

@@ -22,7 +22,7 @@ import numpy as np
 from polyadic.kernels.jit import inner, jit
 
 
-class Room(NamedTuple):
+class Workspace(NamedTuple):
     """Work arrays of one thread, for one row."""
 
     g: np.ndarray  # (N, R)
@@ -35,7 +35,7 @@ class Room(NamedTuple):
     set_value: np.ndarray  # (2^N,) the value of each set of columns
 
     @classmethod
-    def make(cls, n_columns: int, rank: int, n_sets: int = 0) -> Room:
+    def make(cls, n_columns: int, rank: int, n_sets: int = 0) -> Workspace:
         """Return work arrays of these shapes."""
         g, delta, line = np.empty((3, n_columns, rank))
         left, run = np.empty((2, rank))
@@ -73,13 +73,15 @@ def _clear(out):
 
 
 @jit
-def values(table, first, slots, index, value, backgrounds, nodes, node_weights, weights, room, out):
+def values(
+    table, first, slots, index, value, backgrounds, nodes, node_weights, weights, workspace, out
+):
     """Write the Shapley values of all rows, out : (n, N, L), the mean over the backgrounds.
 
     backgrounds : (B, N, R); weights : (R, L).
     """
     n_backgrounds, n_columns, rank = backgrounds.shape
-    g, delta, kept = room.g, room.delta, room.line
+    g, delta, kept = workspace.g, workspace.delta, workspace.line
     for row in range(index.shape[0]):
         parts(table, first, slots, index, value, row, g)
         _clear(out[row])
@@ -90,7 +92,9 @@ def values(table, first, slots, index, value, backgrounds, nodes, node_weights, 
                     delta[n, r] = g[n, r] - mu[n, r]
                     kept[n, r] = 0.0
             for k in range(nodes.shape[0]):
-                leave_one_out(mu, delta, nodes[k], node_weights[k], room.beside, room.run, kept)
+                leave_one_out(
+                    mu, delta, nodes[k], node_weights[k], workspace.beside, workspace.run, kept
+                )
             for n in range(n_columns):
                 for output in range(weights.shape[1]):
                     total = 0.0
@@ -118,13 +122,15 @@ def leave_one_out(mu, delta, t, weight, left, run, kept):
 
 
 @jit
-def pairs(table, first, slots, index, value, backgrounds, nodes, node_weights, weights, room, out):
+def pairs(
+    table, first, slots, index, value, backgrounds, nodes, node_weights, weights, workspace, out
+):
     """Write the Shapley interaction index of every pair, out : (n, N, N, L), above the diagonal.
 
     It is sum_r C_r delta_ir delta_jr integral_0^1 prod_{k != i, j} (mu_kr + t delta_kr) dt.
     """
     n_backgrounds, n_columns, rank = backgrounds.shape
-    g, delta, line, right = room.g, room.delta, room.line, room.beside
+    g, delta, line, right = workspace.g, workspace.delta, workspace.line, workspace.beside
     for row in range(index.shape[0]):
         parts(table, first, slots, index, value, row, g)
         for n in range(n_columns):
@@ -143,7 +149,9 @@ def pairs(table, first, slots, index, value, backgrounds, nodes, node_weights, w
                         line[n, r] = mu[n, r] + nodes[k] * delta[n, r]
                         right[n, r] = right[n + 1, r] * line[n, r]
                 for output in range(weights.shape[1]):
-                    add_pairs(line, delta, right, weights, output, room.left, room.run, out[row])
+                    add_pairs(
+                        line, delta, right, weights, output, workspace.left, workspace.run, out[row]
+                    )
 
 
 @inner
@@ -193,14 +201,19 @@ def multiply_sets(g, r, start, product):
 
 
 @jit
-def values_by_sets(table, first, slots, index, value, rest, shares, room, out):
+def values_by_sets(table, first, slots, index, value, rest, shares, workspace, out):
     """Write the Shapley values of all rows, out : (n, N, L), from the values of all sets.
 
     rest : (L, R, 2^N), what `complements` writes times the output weights; shares : (2^N,), the
     Shapley weight of each set that a column is added to.
     """
     n_outputs, rank, n_sets = rest.shape
-    n_columns, g, product, set_value = out.shape[1], room.g, room.product, room.set_value
+    n_columns, g, product, set_value = (
+        out.shape[1],
+        workspace.g,
+        workspace.product,
+        workspace.set_value,
+    )
     for row in range(index.shape[0]):
         parts(table, first, slots, index, value, row, g)
         for output in range(n_outputs):

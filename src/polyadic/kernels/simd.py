@@ -81,6 +81,6 @@ def padded(rank: int) -> int:
 
 def aligned(size: int, dtype: type) -> np.ndarray:
     """Return zeros that start on a cache line, so that no vector is in two of them."""
-    room: np.ndarray = np.zeros(size + LINE, dtype)
-    start = -room.ctypes.data % (4 * LINE) // room.itemsize
-    return room[start : start + size]
+    memory: np.ndarray = np.zeros(size + LINE, dtype)
+    start = -memory.ctypes.data % (4 * LINE) // memory.itemsize
+    return memory[start : start + size]

@@ -66,8 +66,8 @@ class BSpline(FeatureMap):
         value = np.empty((len(u), self.degree + 1), dtype=np.float32)
         ends = np.ones(self.degree)
         knots = np.concatenate([-ends, self.breaks_, ends])
-        room = np.empty((3, self.degree + 1))
-        kernels.bsplines(u, knots, self.degree, room, index, value)
+        workspace = np.empty((3, self.degree + 1))
+        kernels.bsplines(u, knots, self.degree, workspace, index, value)
         return index, value
 
     @property

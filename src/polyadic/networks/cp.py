@@ -13,7 +13,7 @@ from polyadic.data.features import LocalFeatures, stack_height
 from polyadic.kernels.adam import Parameters
 from polyadic.kernels.cp import GUARD, Layout, block_size
 from polyadic.kernels.penalties import OrderPenalty, order_gradient
-from polyadic.kernels.predict import HAT_ROWS, HatRoom, Room, contract, contract_hats
+from polyadic.kernels.predict import HAT_ROWS, HatWorkspace, Workspace, contract, contract_hats
 from polyadic.kernels.simd import aligned, padded
 from polyadic.networks.base import Array, Format, append, balanced_weights, rescaled
 
@@ -151,7 +151,7 @@ class CPCores:
         parameters, unit = self.packed_hats
         raw = np.empty((len(columns[0]), self.n_outputs))
         n_slots = 2 * len(knots)
-        room = HatRoom(
+        workspace = HatWorkspace(
             slot=np.empty((HAT_ROWS, n_slots), np.int32),
             value=np.empty((HAT_ROWS, n_slots), np.float32),
             products=np.empty(HAT_ROWS * padded(self.rank), np.float32),
@@ -163,7 +163,7 @@ class CPCores:
             np.concatenate(knots),
             np.concatenate(([0], np.cumsum([len(k) for k in knots]))),
             np.array(columns),
-            room,
+            workspace,
             raw,
         )
         return self.intercept + unit * raw
@@ -293,7 +293,7 @@ def run(parameters: Parameters, intercept: np.ndarray, local: LocalFeatures) -> 
     rows = block_size(n_columns, width)
     # Only dense columns store their factors.
     n_factors = rows * n_columns * width if local.layout.dense.any() else 0
-    room = Room(np.empty(n_factors, np.float32), np.empty(rows * width, np.float32))
+    workspace = Workspace(np.empty(n_factors, np.float32), np.empty(rows * width, np.float32))
     contract(
         *parameters,
         np.asarray(intercept, dtype=np.float64),
@@ -301,7 +301,7 @@ def run(parameters: Parameters, intercept: np.ndarray, local: LocalFeatures) -> 
         local.index.ravel(),
         local.value.ravel(),
         np.arange(len(local)),
-        room,
+        workspace,
         out,
     )
     return out

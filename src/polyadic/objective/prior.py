@@ -74,20 +74,20 @@ class _Effect:
     shape: np.ndarray  # (d, 4), the lower band of its precision at spread one
     values: np.ndarray  # (L, d)
     spread: float = 1.0
-    room: list[np.ndarray] = field(default_factory=list)
+    workspace: list[np.ndarray] = field(default_factory=list)
 
     @classmethod
     def start(cls, problem: Problem, n: int, band: np.ndarray) -> _Effect:
         first = int(problem.local.layout.constant[n])
         lower = np.zeros((len(band) - first, _BAND_WIDTH))
         lower[:, :3] = band[first:, 2:]
-        room = [np.empty_like(lower) for _ in range(3)]
+        workspace = [np.empty_like(lower) for _ in range(3)]
         zero = np.zeros((problem.n_outputs, len(lower)))
-        return cls(column_slots(problem.local, n), lower, zero, room=room)
+        return cls(column_slots(problem.local, n), lower, zero, workspace=workspace)
 
     def gain(self, model: Quadratic) -> float:
         """Return about how much this column alone would lower the loss."""
-        moments, gain = self.room[0], 0.0
+        moments, gain = self.workspace[0], 0.0
         for k in range(len(self.values)):
             pull = np.empty(self.values.shape[1])
             kernel.moments(self.slots, model.slope, model.curvature, k, moments, pull)
@@ -96,7 +96,7 @@ class _Effect:
 
     def update(self, raw: np.ndarray, model: Quadratic, noise: float, longest: float) -> None:
         """Move the effect to its minimum with the others fixed, and update its spread."""
-        moments, factor, inverse = self.room
+        moments, factor, inverse = self.workspace
         freedom, size = 0.0, 0.0
         for k, values in enumerate(self.values):
             step, pull = np.empty_like(values), np.empty_like(values)

@@ -96,7 +96,7 @@ class AdamLoop(TrainingLoop):
             self.split = SplitEpochs(self.job, self.always, self.batch, threads)
         else:
             args = (len(layout.first), problem.n_outputs, self.always)
-            self.room = kernel.Room.make(self.state.parameters, *args)
+            self.workspace = kernel.Workspace.make(self.state.parameters, *args)
 
     def _job(self, mask: np.ndarray, emphasis: np.ndarray | None) -> kernel.Job:
         """Return what the compiled epoch needs."""
@@ -153,7 +153,7 @@ class AdamLoop(TrainingLoop):
         order, keep = rng.permutation(len(self.problem.local)), np.float32(self.plan.ema_decay)
         if self.split is not None:
             return self.split.run(order, self.batch, rates, keep)
-        args = (self.room, len(self.always), order, self.batch, rates, keep)
+        args = (self.workspace, len(self.always), order, self.batch, rates, keep)
         return float(kernel.train_epoch(self.job, *args))
 
     def squares(self, parameters: kernel.Parameters) -> np.ndarray:

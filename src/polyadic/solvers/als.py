@@ -307,14 +307,17 @@ class AlsLoop(TrainingLoop):
         for norm in self.norms:
             z += norm.strength * norm.gram_product(self.order, np.ones_like(z))
         step, c = np.zeros_like(self.free), self.weights.reshape(-1, width)
-        room, dense_room = kernel.Room.make(width, 0), banded.DenseRoom.make(width)
+        workspace, dense_workspace = (
+            kernel.Workspace.make(width, 0),
+            banded.DenseWorkspace.make(width),
+        )
         for k, free in enumerate(self.free):
             moments, gradient = np.zeros(width * width), np.zeros(width)
-            kernel.weight_moments(product, width, model, k, room, moments, gradient)
+            kernel.weight_moments(product, width, model, k, workspace, moments, gradient)
             matrix = (moments.reshape(width, width) + 2.0 * z) * np.outer(free, free)
             gradient = (gradient + 2.0 * (z @ c[k])) * free
             floor = FLOOR * matrix.max() + _TINY
-            args = (self.damping, floor, dense_room, step[k])
+            args = (self.damping, floor, dense_workspace, step[k])
             solved = banded.solve_dense(matrix.ravel(), gradient, *args)
             if not (solved and np.all(np.isfinite(step[k]))):
                 step[k] = 0.0

@@ -86,8 +86,8 @@ def solve_block(block: Block, model: kernel.Quadratic, damping: float) -> tuple[
     for metric, _ in block.norms:
         reach = max(reach, (_band_reach(metric) + 1) * width - 1)
     system = banded.System.zeros(n, width, reach, len(block.core))
-    room = kernel.Room.make(width, slots.value.shape[1])
-    kernel.normal_equations(block.product, width, block.weights, slots, model, room, system)
+    workspace = kernel.Workspace.make(width, slots.value.shape[1])
+    kernel.normal_equations(block.product, width, block.weights, slots, model, workspace, system)
     (metric, gram), *others = block.norms or [(None, None)]  # type: ignore[list-item]
     core = (block.core, width, slots.constant)
     banded.add_penalties(*core, block.penalty, metric, gram, system)
@@ -96,6 +96,6 @@ def solve_block(block: Block, model: kernel.Quadratic, damping: float) -> tuple[
     largest = max(system.band[:: system.ld].max(initial=0.0), system.corner.max())
     floor = FLOOR * largest + np.finfo(float).tiny
     step, x = np.zeros(len(block.core)), np.empty(n + reach + LANES)
-    dense_room = banded.DenseRoom.make(width)
-    args = (width, reach, slots.constant, damping, floor, dense_room)
+    dense_workspace = banded.DenseWorkspace.make(width)
+    args = (width, reach, slots.constant, damping, floor, dense_workspace)
     return step, banded.solve(system, *args, x, step)

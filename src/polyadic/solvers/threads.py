@@ -51,15 +51,15 @@ class SplitEpochs:
         self.n_rows = int(np.clip(_MAX_FACTORS // (widest * self.width), 16, batch))
         self.shared = kernel.Shared(
             mark=np.zeros(self.height, np.uint8),
-            product=self._room(1),
-            behind=self._room(1),
+            product=self._work_array(1),
+            behind=self._work_array(1),
             raw=np.zeros((self.n_rows, self.n_outputs), np.float32),
             slope=np.zeros((self.n_rows, self.n_outputs), np.float32),
         )
         self.shared.mark[always] = 1
         self.parts = tuple(self._part(a, b) for a, b in pairwise(cuts))
 
-    def _room(self, n: int) -> np.ndarray:
+    def _work_array(self, n: int) -> np.ndarray:
         return aligned(self.n_rows * n * self.width, np.float32)
 
     def _part(self, begin: int, end: int) -> kernel.Part:
@@ -81,9 +81,9 @@ class SplitEpochs:
             n_always=len(always),
             touched=touched,
             n_met=np.array([len(always)]),
-            factors=self._room(n),
-            prefix=self._room(n + 1),
-            suffix=self._room(1),
+            factors=self._work_array(n),
+            prefix=self._work_array(n + 1),
+            suffix=self._work_array(1),
             loss=np.zeros(1),
             weights=aligned(self.n_outputs * self.width, np.float32),
         )
