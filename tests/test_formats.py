@@ -358,7 +358,7 @@ def test_linear_start_says_which_rank_it_needs(name, n_outputs):
 def test_linear_start_is_refused_where_it_is_not_known(name):
     form = networks.resolve(name)(DIMS, 3)
     slopes = [np.zeros((d, 1)) for d in DIMS]
-    with pytest.raises(ValueError, match=f"cp, tt and tr, not for '{name}'"):
+    with pytest.raises(ValueError, match=f"cp, tt and tr, not with '{name}'"):
         form.linear(np.zeros(1), slopes, generators(5), 0.1)
 
 

@@ -163,7 +163,7 @@ def test_linear_start_trains_on_or_is_refused(name):
     if name in ("cp", "tt", "tr"):
         assert model.fit(X, y).score(X, y) > 0.9
     else:
-        with pytest.raises(ValueError, match=f"init='linear' is known for .* not for '{name}'"):
+        with pytest.raises(ValueError, match=f"init='linear' works with .* not with '{name}'"):
             model.fit(X, y)
 
 

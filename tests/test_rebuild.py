@@ -121,7 +121,7 @@ FORGERIES = {
     "format as text": (NAMED, put("format", "1"), "never existed"),
     "marginal mean": (NAMED, reshape("marginals.0.mean", lambda a: a[:-1]), "marginal"),
     "marginal not finite": (NAMED, reshape("marginals.0.second", lambda a: a * np.nan), "finite"),
-    "marginal lengths": (NAMED, reshape("marginals.0.row", lambda a: a[:-1]), "uneven"),
+    "marginal lengths": (NAMED, reshape("marginals.0.row", lambda a: a[:-1]), "different shapes"),
     "marginal beyond its core": (NAMED, reshape("marginals.0.col", lambda a: a + 999), "fit"),
     "marginal below": (NAMED, reshape("marginals.0.row", lambda a: a - 1), "upper triangle"),
     "marginal quantiles": (NAMED, reshape("marginals.0.quantiles", lambda a: a[::-1]), "range"),

@@ -74,7 +74,7 @@ def always_touched(layout: Layout, dims: np.ndarray) -> np.ndarray:
 
 
 def plan(maps: Sequence[FeatureMap], n_slots: Sequence[int]) -> tuple[Layout, np.ndarray]:
-    """Return the layout and the dims of stacked cores, for fitted maps with so many slots each."""
+    """Return the layout and the dims of stacked cores, for fitted maps with n_slots slots each."""
     dims = np.array([m.dim for m in maps], dtype=np.int64)
     constant = np.array([m.constant for m in maps], dtype=np.bool_)
     slots = np.concatenate(([0], np.cumsum(n_slots))).astype(np.int64)

@@ -32,7 +32,7 @@ def check_maps(local: LocalFeatures) -> None:
     for n, count in enumerate(np.diff(local.layout.slots)):
         if count > MOST_SLOTS:
             raise ValueError(
-                f"solver='als' serves maps with at most {MOST_SLOTS} neighbouring elements per "
+                f"solver='als' needs maps with at most {MOST_SLOTS} neighbouring elements per "
                 "row, the constant not counted: 'hat', 'onehot', BSpline of degree 3 or less, "
                 f"Polynomial of d={MOST_SLOTS + 1} or less. Column {n} has a map with {count} "
                 "elements per row: change it, or use solver='adam'."
@@ -53,8 +53,8 @@ def column_slots(local: LocalFeatures, n: int) -> Slots:
     place = np.where(value != 0, index - start[:, None], 0)
     if np.any(place < 0) or np.any(place >= count):
         raise ValueError(
-            f"solver='als' serves maps whose elements in a row are neighbours, and those of column "
-            f"{n} are not: use another map, or solver='adam'."
+            "solver='als' needs maps whose non-zero elements are neighbours in every row; those of "
+            f"column {n} are not: use another map, or solver='adam'."
         )
     neat = np.zeros((len(index), count))
     np.add.at(neat, (np.arange(len(index))[:, None], place), value)
