@@ -323,7 +323,7 @@ def test_elements_that_are_no_neighbours_are_refused():
             return np.where(index > 0, [1, self.dim - 1], index).astype(np.int32), value
 
     X, y = toy(50)
-    with pytest.raises(ValueError, match="neighbours, and those of column 0 are not"):
+    with pytest.raises(ValueError, match="neighbours in every row; those of column 0 are not"):
         small(maps=Ends(5)).fit(X, y)
 
 
