@@ -70,19 +70,19 @@ _SHARED = """
 import os, time
 from polyadic.training import compiling, members
 from polyadic.kernels.examples import Needs
-own, original, take_turns = [], compiling.compile_example, compiling._take_turns
+own, original, compile_unclaimed = [], compiling.compile_example, compiling._compile_unclaimed
 
 def wait_for_help(work, claims, done):
     end = time.time() + 60
     while not os.listdir(claims) and time.time() < end:
         time.sleep(0.01)
-    take_turns(work, claims, done)
+    compile_unclaimed(work, claims, done)
 
-compiling._take_turns = wait_for_help
+compiling._compile_unclaimed = wait_for_help
 compiling.compile_example = lambda example: (own.append(example), original(example))
 needs = Needs(least_squares=False, adam=False)
 compiling.compile_all(needs, n_processes=2)
-work = compiling._work(needs)
+work = compiling._examples_for(needs)
 entries = [name for _, _, names in os.walk(os.environ["NUMBA_CACHE_DIR"]) for name in names]
 forms = sum(name.endswith(".nbc") for name in entries)
 print(len(own), len(work), forms, all(compiling._is_cached(kernel) for kernel, _ in work))
@@ -105,13 +105,13 @@ def test_without_a_helper_process_everything_is_compiled_here(executable, monkey
     done = []
     monkeypatch.setattr(sys, "executable", executable)
     compiling.compile_all(SMALL, n_processes=2, done=done.append)
-    n_kernels = len({kernel for kernel, _ in compiling._work(SMALL)})
+    n_kernels = len({kernel for kernel, _ in compiling._examples_for(SMALL)})
     assert done == list(range(1, n_kernels + 1))
 
 
 def test_a_helper_that_hangs_is_ended(monkeypatch):
     monkeypatch.setattr(compiling, "_HELPER", "import time; time.sleep(1000)")
-    monkeypatch.setattr(compiling, "_LONGEST", 0.1)
+    monkeypatch.setattr(compiling, "_HELPER_TIMEOUT", 0.1)
     started = []
     helpers = compiling._helpers
     monkeypatch.setattr(
@@ -123,14 +123,14 @@ def test_a_helper_that_hangs_is_ended(monkeypatch):
 
 def test_a_plan_reaches_a_helper_as_it_is():
     for needs in (Needs(), SMALL, Needs(Form(dense=True, order=True), members=False)):
-        sent = compiling._work(json.loads(json.dumps(needs)))
+        sent = compiling._examples_for(json.loads(json.dumps(needs)))
         wanted = list(examples.fit_examples(needs))
         assert [kernel for kernel, _ in sent] == [kernel for kernel, _ in wanted]
         assert [len(args) for _, args in sent] == [len(args) for _, args in wanted]
 
 
 def test_warmup_shows_how_far_it_is(monkeypatch, capsys):
-    monkeypatch.setattr(compiling, "_work", lambda _: list(examples.loss_examples()))
+    monkeypatch.setattr(compiling, "_examples_for", lambda _: list(examples.loss_examples()))
     polyadic.warmup(n_jobs=1)
     assert "Compiling kernels [####" in capsys.readouterr().err
     polyadic.warmup(n_jobs=np.int64(1), verbose=False)
@@ -144,7 +144,7 @@ def test_warmup_refuses_an_odd_number_of_processes(n_jobs):
 
 
 def test_what_is_ready_is_not_compiled_again(monkeypatch):
-    monkeypatch.setattr(compiling, "_ready", set())
+    monkeypatch.setattr(compiling, "_prepared", set())
     needs = Needs(prior=True)
     for example in examples.fit_examples(needs):
         compiling.compile_example(example)

@@ -30,11 +30,13 @@ from polyadic.training.members import Training, train
 from polyadic.training.merge import merge
 from polyadic.training.plan import Plan, PlanSummary, Task
 
-_CHUNK = 16384  # rows that a thread predicts at a time; fixed: results do not depend on n_jobs
+# Rows that a thread predicts at a time; chosen by hand. Fixed, so that results do not depend on
+# n_jobs.
+_CHUNK = 16384
 
 
 class TableEstimator(BaseEstimator):
-    """Read tables and targets, fit maps, predict. A subclass says what is trained, and how."""
+    """Read tables and targets, fit maps, predict. A subclass defines what is trained, and how."""
 
     _scales_target: ClassVar[bool] = True
     _solvers: ClassVar[Callable[[], list[str]]]
@@ -48,7 +50,7 @@ class TableEstimator(BaseEstimator):
     _center: np.ndarray  # of the target, (L,)
     _scale: np.ndarray
 
-    # ---- what a subclass says ------------------------------------------------------------------
+    # ---- what a subclass defines ---------------------------------------------------------------
 
     def _plan(self, rows: CodedRows, has_held_out: bool) -> Plan:
         """Resolve every "auto" for these rows."""
@@ -69,7 +71,7 @@ class TableEstimator(BaseEstimator):
         raise NotImplementedError
 
     def response(self, raw: np.ndarray) -> np.ndarray:
-        """Return what raw predictions (n, L) mean: numbers, or probabilities, (n, L)."""
+        """Return raw predictions (n, L) after the link: numbers or probabilities, (n, L)."""
         raise NotImplementedError
 
     def predict(self, X) -> np.ndarray:
@@ -95,12 +97,12 @@ class TableEstimator(BaseEstimator):
             pandas, polars or pyarrow table, or NumPy array. NaN is a missing number.
         y : (n,) or (n, L)
         sample_weight : (n,), optional
-            A weight of 2 counts as the row twice.
+            A row with a weight of 2 counts as two rows.
         X_val, y_val : optional
-            Rows to be judged on, in the place of a held-out part of X: they choose the best epoch,
-            or for two classes how much interaction to expect.
+            Held-out rows, used in place of a part of X: they choose the best epoch, or for two
+            classes how much interaction to expect.
         sample_weight_val : (m,), optional
-            Weights of the rows to be judged on.
+            Weights of the held-out rows.
         """
         with self._all_or_nothing() as model:
             rows, held_out = model._read(X, y, sample_weight, X_val, y_val, sample_weight_val)
@@ -130,7 +132,7 @@ class TableEstimator(BaseEstimator):
     def _read(
         self, X, y, sample_weight, X_val, y_val, sample_weight_val
     ) -> tuple[CodedRows, CodedRows | None]:
-        """Return the rows to train on and, where given, those to be judged on."""
+        """Return the rows to train on and, where given, the held-out rows."""
         if X_val is None and y_val is not None:
             raise ValueError("y_val was given without X_val.")
         if X_val is None and sample_weight_val is not None:
@@ -145,7 +147,7 @@ class TableEstimator(BaseEstimator):
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def _read_rows(self, X, y, sample_weight, fresh: bool, classes=None) -> CodedRows:
-        """Turn the user's table into distinct coded rows; learn the columns where fresh."""
+        """Turn the user's table into distinct coded rows; `fresh`: learn the columns from it."""
         name = type(self).__name__
         if y is None:
             raise ValueError(f"{name} requires y to be passed, but the target y is None.")
@@ -168,7 +170,7 @@ class TableEstimator(BaseEstimator):
         plain = validation.check_weights(sample_weight, n_rows)
         each = np.divide(weight, plain, out=np.ones(n_rows), where=plain > 0)
         rows, weight = distinct_rows(coded, target, weight)
-        # Rows that are one have one class, and so one class weight.
+        # Equal rows have the same class, and so the same class weight.
         counts = weight / each[rows]
         distinct = CodedRows([c[rows] for c in coded], target[rows], weight, counts)
         if fresh:
@@ -182,7 +184,7 @@ class TableEstimator(BaseEstimator):
             del self.feature_names_in_
 
     def _read_held_out(self, X, y, sample_weight) -> CodedRows:
-        """Code the rows to be judged on with what is known, as they are."""
+        """Code the held-out rows with the known columns; equal rows are not merged."""
         if y is None:
             raise ValueError("X_val was given without y_val.")
         coded = self.columns_.code(X, estimator_name=type(self).__name__)
@@ -194,11 +196,11 @@ class TableEstimator(BaseEstimator):
         return validation.check_weights(sample_weight, n_rows)
 
     def _scale_target(self, rows: CodedRows) -> None:
-        """Learn centre and scale of the target, for losses that allow it."""
+        """Learn centre and scale of the target, for losses that allow scaling."""
         n_outputs = self._n_outputs(rows.y)
         self._center, self._scale = np.zeros(n_outputs), np.ones(n_outputs)
         if self._loss().location_scale and self._scales_target:
-            # A power of two near the largest target is divided out lest its square overflow.
+            # Divided by a power of two near the largest target, so that squares do not overflow.
             size = np.ldexp(1.0, np.frexp(np.abs(rows.y).max(axis=0))[1] - 1)
             share = rows.y / size
             mean = np.average(share, axis=0, weights=rows.weight)
@@ -207,7 +209,7 @@ class TableEstimator(BaseEstimator):
             self._scale = np.where(spread > 0, np.sqrt(spread) * size, 1.0)
 
     def _shrink_constant_outputs(self, rows: CodedRows) -> None:
-        """Leave an output that does not vary no room: there is nothing to be learnt about it."""
+        """Give an output that does not vary a tiny scale, so that it is predicted as constant."""
         if self._scales_target and self._loss().location_scale:
             constant = np.ptp(rows.y, axis=0) == 0
             tiny = 1e-12 * np.maximum(1.0, np.abs(self._center))
@@ -225,7 +227,7 @@ class TableEstimator(BaseEstimator):
         return [m.fit(x, target, rows.weight) for m, x in pairs]
 
     def _task(self, rows: CodedRows, has_held_out: bool, maps: list[FeatureMap]) -> Task:
-        """Return what a plan is made for."""
+        """Return the task that a plan is made for."""
         return Task(
             loss=self._loss(),
             maps=maps,
@@ -237,7 +239,7 @@ class TableEstimator(BaseEstimator):
         )
 
     def _remember(self, plan: Plan, training: Training) -> None:
-        """Merge the members and keep what a fitted model consists of."""
+        """Merge the members and set the attributes of the fitted model."""
         members = training.members
         for member in members:
             if member.solution.message:
@@ -251,7 +253,7 @@ class TableEstimator(BaseEstimator):
         self.plan_ = PlanSummary(plan.choices, tried, training.seconds)
 
     def _measure_marginals(self, rows: CodedRows) -> list[marginals.Marginal]:
-        """Return what explanations need to know of the columns."""
+        """Return the marginals of the columns, which explanations use."""
         weight = rows.weight if rows.counts is None else rows.counts
         return marginals.learn(self.columns_.columns, self.maps_, rows.columns, weight)
 
@@ -272,10 +274,11 @@ class TableEstimator(BaseEstimator):
 
     @property
     def feature_importances_(self) -> np.ndarray:
-        """Share of the variance in which each column has a part, as a sum of one, (N,).
+        """Share of the variance that each column has a part in, scaled to a sum of one, (N,).
 
-        Total Sobol shares over the product of the columns' marginals; columns that interact share
-        what they do together. Zero for all columns where the prediction is constant.
+        Total Sobol shares over the product of the columns' marginals: the variance of an
+        interaction counts for each of its columns. Zero for all columns where the prediction is
+        constant.
         """
         check_is_fitted(self, "tensor_")
         total = sobol(self).total
@@ -285,7 +288,7 @@ class TableEstimator(BaseEstimator):
         """Return the prediction before the link, (n, L)."""
         check_is_fitted(self, "tensor_")
         chunks = self.columns_.chunks(X, _CHUNK, estimator_name=type(self).__name__)
-        if len(chunks) == 1 or self._threads() == 1:  # to count cores takes longer than a few rows
+        if len(chunks) == 1 or self._threads() == 1:  # counting cores takes longer than a few rows
             return np.concatenate([self._evaluate(read()) for read in chunks])
         with ThreadPoolExecutor(self._threads()) as pool:
             return np.concatenate(list(pool.map(lambda read: self._evaluate(read()), chunks)))

@@ -11,9 +11,9 @@ from polyadic.estimators.targets import Classification, Regression
 class CPRegressor(Regression, CPEstimator):
     """Regression with a CP weight tensor over local feature maps.
 
-    Accurate with its defaults, and readable exactly: the model is a sum of R products of one
-    function per column. Five members, each on knots and held-out rows of its own, are merged into
-    one such sum.
+    The defaults are meant to be used as they are. The model can be read exactly: it is a sum of
+    products, each of one function per column. Five members, each with knots and held-out rows of
+    its own, are merged into one such sum.
 
     Parameters
     ----------
@@ -29,8 +29,8 @@ class CPRegressor(Regression, CPEstimator):
         The level of loss="quantile", between 0 and 1.
     l2 : float or "auto", default="auto"
         Strength of the L2 penalty on all elements but constants. "auto" is proportional to the
-        noise, is larger for columns with flat factors, and is one of several strengths that pilots
-        try.
+        noise, larger for columns with flat factors, and multiplied by the best of several strengths
+        that pilots try.
     order_alpha : float, default=0.0
         Strength of the order penalty (paper, section VI).
     order_beta : float, default=2.0
@@ -40,48 +40,49 @@ class CPRegressor(Regression, CPEstimator):
     init : str or init, default="near_one"
         "near_one", "gaussian", "linear", or an instance from `polyadic.inits`.
     separate_outputs : bool, default=False
-        With several outputs: one weight tensor each, as in the paper, in place of shared factors.
+        With several outputs: a weight tensor for each, as in the paper, instead of shared factors.
     solver : "auto", "adam", "als", "als+adam" or "adam+als", default="auto"
         "als" moves each core in turn to its minimum with the others fixed, for hats, B-splines,
         categories and polynomials of up to five elements: a few sweeps. "als+adam" starts Adam from
-        one such sweep; "adam+als" ends with sweeps for as long as held-out rows gain by them. What
-        "auto" chose, and why, is in `plan_`.
+        one such sweep; "adam+als" ends with sweeps for as long as they lower the held-out loss.
+        `plan_` tells what "auto" chose, and why.
     engine : "fused" or "torch", default="fused"
         "torch" trains by automatic differentiation on `device`; it needs the extra `torch`.
     device : str, default="cpu"
         The torch device to train on.
     n_members : int or "auto", default="auto"
-        Models that are averaged, and merged into one; "auto" is 5. With one member, no strengths of
-        L2 and smoothness are tried.
+        Number of models that are averaged and merged into one; "auto" is 5. With one member, no
+        strengths of L2 and smoothness are tried.
     max_iter : int or "auto", default="auto"
-        Epochs of Adam, or sweeps of "als"; "auto" goes by the numbers of rows and columns.
+        Epochs of Adam, or sweeps of "als"; "auto" depends on the numbers of rows and columns.
     batch_size : int or "auto", default="auto"
         Rows per step; "auto" is a fortieth of the rows, from 16 to 128.
     learning_rate : float or "auto", default="auto"
         The peak of the schedule; "auto" is 0.015, less for more than ten columns.
     schedule : "one_cycle" or "constant", default="one_cycle"
-        One cycle: a tenth of the steps up to the peak, then down along a cosine.
+        "one_cycle": the rate rises to the peak in a tenth of the steps, then falls along a cosine.
     ema_decay : float, default=0.99
         Weight of the past in the running average of the parameters; 0 for no average.
     early_stopping : bool, default=True
-        Hold out a part of the rows, another one for each member, and keep the best epoch on it.
+        Hold out a part of the rows, a different one for each member, and keep the epoch with the
+        lowest loss on it.
     validation_fraction : float, default=0.1
-        Share of the rows to hold out, rounded to one part in k. Where that is fewer than five rows,
-        none are held out.
+        Share of the rows to hold out, rounded to 1/k for a whole number k. Where that is fewer than
+        five rows, none are held out.
     n_iter_no_change : int or None, default=None
-        Stop after so many epochs without progress. None lets the schedule run to its end, unless
+        Stop after this many epochs without progress. None lets the schedule run to its end, unless
         the held-out loss has long been far above its best.
     tol : float, default=1e-5
-        Progress smaller than this share of the loss does not count.
+        A decrease by less than this share of the loss does not count as progress.
     categorical_features : "from_dtype", list, mask or None, default="from_dtype"
-        Which columns are categories: those with a categorical, text or boolean dtype; those named,
-        or numbered; or none.
+        Which columns are categories: those with a categorical, text or boolean dtype; those in a
+        list of names or positions, or in a mask; or none.
     warm_start : bool, default=False
         Let `fit` go on from the fitted, merged model, with its maps and its rank.
     random_state : int, RandomState or None, default=None
-        Seed. With an int, a fit gives the same bits on one machine every time.
+        Seed. With an int, a fit on the same machine gives the same bits every time.
     n_jobs : int, default=-1
-        Threads; results do not depend on it.
+        Number of threads; -1 for one per core. Results do not depend on it.
     verbose : int, default=0
         1 shows a progress bar.
 
@@ -93,7 +94,7 @@ class CPRegressor(Regression, CPEstimator):
     intercept_ : (L,)
     maps_ : list of fitted FeatureMap
     marginals_ : list of Marginal
-        What explanations need to know of the columns.
+        The distribution of each column, for explanations.
     plan_ : PlanSummary
         What was chosen for this fit, and why: print it.
     history_ : list of dict
@@ -101,7 +102,8 @@ class CPRegressor(Regression, CPEstimator):
     n_iter_ : int
         Epochs or sweeps of the longest member.
     feature_importances_ : (N,)
-        Share of the variance in which each column has a part (total Sobol shares), as a sum of one.
+        Share of the variance that each column has a part in (total Sobol shares, scaled to a sum of
+        one).
     n_features_in_ : int
     feature_names_in_ : (N,), where the table has names
 
@@ -185,10 +187,10 @@ class CPClassifier(Classification, CPEstimator):
     Two classes share one output; K > 2 classes have K.
 
     Two classes are fitted with a prior on the weight tensor (docs/defaults.md), by solver="als", as
-    long as `solver`, `max_iter`, `l2`, `smoothness`, `order_alpha` and `init` are left alone.
-    Held-out rows then choose how much interaction to expect, also with one member, and nothing
-    else: members learn from all rows, and `n_iter_no_change` and the settings of Adam are not used.
-    With solver="als" the same holds for more classes.
+    long as `solver`, `max_iter`, `l2`, `smoothness`, `order_alpha` and `init` keep their defaults.
+    Held-out rows then only choose how much interaction to expect, also with one member: members
+    learn from all rows, and `n_iter_no_change` and the settings of Adam are not used. With
+    solver="als" the same holds for more classes.
 
     Parameters
     ----------
@@ -196,8 +198,8 @@ class CPClassifier(Classification, CPEstimator):
         Feature map of the columns: "auto" (hats for numbers, one-hot for categories), the name or
         an instance of a map for all numeric columns, or a dict from column to map.
     rank : int or "auto", default="auto"
-        Number of rank-one terms R of each member. "auto" is 32; with the tensor prior 16 to 64, the
-        more the more interaction the pilots find.
+        Number of rank-one terms R of each member. "auto" is 32; with the tensor prior 16 to 64,
+        the more interaction the pilots find, the more.
     loss : str or Loss, default="log_loss"
         "log_loss", or "squared_error" on labels -1 and +1, as in the paper's recommender
         experiment.
@@ -205,8 +207,8 @@ class CPClassifier(Classification, CPEstimator):
         Weights of the classes, which multiply those of the rows.
     l2 : float or "auto", default="auto"
         Strength of the L2 penalty on all elements but constants. "auto" is proportional to the
-        noise, is larger for columns with flat factors, and is one of several strengths that pilots
-        try.
+        noise, larger for columns with flat factors, and multiplied by the best of several strengths
+        that pilots try.
     order_alpha : float, default=0.0
         Strength of the order penalty (paper, section VI).
     order_beta : float, default=2.0
@@ -216,47 +218,49 @@ class CPClassifier(Classification, CPEstimator):
     init : str or init, default="near_one"
         "near_one", "gaussian", "linear", or an instance from `polyadic.inits`.
     separate_outputs : bool, default=False
-        With several outputs: one weight tensor each, as in the paper, in place of shared factors.
+        With several outputs: a weight tensor for each, as in the paper, instead of shared factors.
     solver : "auto", "adam", "als", "als+adam" or "adam+als", default="auto"
         "als" moves each core in turn to its minimum with the others fixed, for hats, B-splines,
         categories and polynomials of up to five elements: a few sweeps. "als+adam" starts Adam from
-        one such sweep; "adam+als" ends with sweeps for as long as held-out rows gain by them. What
-        "auto" chose, and why, is in `plan_`.
+        one such sweep; "adam+als" ends with sweeps for as long as they lower the held-out loss.
+        `plan_` tells what "auto" chose, and why.
     engine : "fused" or "torch", default="fused"
         "torch" trains by automatic differentiation on `device`; it needs the extra `torch`.
     device : str, default="cpu"
         The torch device to train on.
     n_members : int or "auto", default="auto"
-        Models that are averaged, and merged into one; "auto" is 5, with the tensor prior 2.
+        Number of models that are averaged and merged into one; "auto" is 5, or 2 with the tensor
+        prior.
     max_iter : int or "auto", default="auto"
-        Epochs of Adam, or sweeps of "als"; "auto" goes by the numbers of rows and columns.
+        Epochs of Adam, or sweeps of "als"; "auto" depends on the numbers of rows and columns.
     batch_size : int or "auto", default="auto"
         Rows per step; "auto" is a fortieth of the rows, from 16 to 128.
     learning_rate : float or "auto", default="auto"
         The peak of the schedule; "auto" is 0.015, less for more than ten columns.
     schedule : "one_cycle" or "constant", default="one_cycle"
-        One cycle: a tenth of the steps up to the peak, then down along a cosine.
+        "one_cycle": the rate rises to the peak in a tenth of the steps, then falls along a cosine.
     ema_decay : float, default=0.99
         Weight of the past in the running average of the parameters; 0 for no average.
     early_stopping : bool, default=True
-        Hold out a part of the rows, another one for each member, and keep the best epoch on it.
+        Hold out a part of the rows, a different one for each member, and keep the epoch with the
+        lowest loss on it.
     validation_fraction : float, default=0.1
-        Share of the rows to hold out, rounded to one part in k. Where that is fewer than five rows,
-        none are held out.
+        Share of the rows to hold out, rounded to 1/k for a whole number k. Where that is fewer than
+        five rows, none are held out.
     n_iter_no_change : int or None, default=None
-        Stop after so many epochs without progress. None lets the schedule run to its end, unless
+        Stop after this many epochs without progress. None lets the schedule run to its end, unless
         the held-out loss has long been far above its best.
     tol : float, default=1e-5
-        Progress smaller than this share of the loss does not count.
+        A decrease by less than this share of the loss does not count as progress.
     categorical_features : "from_dtype", list, mask or None, default="from_dtype"
-        Which columns are categories: those with a categorical, text or boolean dtype; those named,
-        or numbered; or none.
+        Which columns are categories: those with a categorical, text or boolean dtype; those in a
+        list of names or positions, or in a mask; or none.
     warm_start : bool, default=False
         Let `fit` go on from the fitted, merged model, with its maps and its rank.
     random_state : int, RandomState or None, default=None
-        Seed. With an int, a fit gives the same bits on one machine every time.
+        Seed. With an int, a fit on the same machine gives the same bits every time.
     n_jobs : int, default=-1
-        Threads; results do not depend on it.
+        Number of threads; -1 for one per core. Results do not depend on it.
     verbose : int, default=0
         1 shows a progress bar.
 
@@ -264,14 +268,14 @@ class CPClassifier(Classification, CPEstimator):
     ----------
     classes_ : (K,)
     interaction_ : float
-        How much interaction the held-out rows asked for, with the tensor prior.
+        With the tensor prior: the amount of interaction that did best on held-out rows.
     cores_ : list of (d_n, R) arrays
     weights_ : (R, L)
         The output matrix C.
     intercept_ : (L,)
     maps_ : list of fitted FeatureMap
     marginals_ : list of Marginal
-        What explanations need to know of the columns.
+        The distribution of each column, for explanations.
     plan_ : PlanSummary
         What was chosen for this fit, and why: print it.
     history_ : list of dict
@@ -279,7 +283,8 @@ class CPClassifier(Classification, CPEstimator):
     n_iter_ : int
         Epochs or sweeps of the longest member.
     feature_importances_ : (N,)
-        Share of the variance in which each column has a part (total Sobol shares), as a sum of one.
+        Share of the variance that each column has a part in (total Sobol shares, scaled to a sum of
+        one).
     n_features_in_ : int
     feature_names_in_ : (N,), where the table has names
 
@@ -357,7 +362,7 @@ class CPClassifier(Classification, CPEstimator):
         self.class_weight = class_weight
 
     def partial_fit(self, X, y, classes=None, sample_weight=None) -> Self:  # type: ignore[override]
-        """Take one pass over these rows; the first call needs all `classes`."""
+        """Train for one epoch on these rows; the first call needs all `classes`."""
         if classes is None and not hasattr(self, "tensor_"):
             raise ValueError("classes must be passed on the first call to partial_fit.")
         return self._partial_fit(X, y, sample_weight, classes)

@@ -30,9 +30,9 @@ from polyadic.training.resolve import plan_pass, resolve_cp, resume_cp, separate
 class _Passes:
     """What `partial_fit` keeps from call to call."""
 
-    weight_unit: float  # the mean weight of the first rows
-    count: int = 0
-    n_seen: float = 0.0
+    weight_unit: float  # the mean weight of the first call's rows
+    count: int = 0  # calls so far
+    n_seen: float = 0.0  # effective rows of all calls so far
     state: AdamState | None = None
     free: np.ndarray | None = None
 
@@ -116,7 +116,7 @@ class CPEstimator(TableEstimator):
         return plan
 
     def _check_memory(self, plan: Plan, n_rows: int) -> None:
-        """Refuse, before anything is allocated, what would not fit into memory."""
+        """Refuse, before anything is allocated, a plan that would not fit into memory."""
         width = plan.ranks[1] * (len(plan.intercept) if plan.separate_outputs else 1)
         sweeps = isinstance(plan.solver, ALS | Sequence)
         validation.check_memory(
@@ -140,11 +140,11 @@ class CPEstimator(TableEstimator):
         return effective_n_jobs(self.n_jobs)
 
     def partial_fit(self, X, y, sample_weight=None) -> Self:
-        """Take one pass over these rows, with a constant rate, and remember the moments.
+        """Train for one epoch on these rows, at a constant rate, and keep Adam's moments.
 
         The first call fits columns, maps and the scale of the target on its rows and starts one
-        model; members, early stopping and the schedule have no part in it. A call after `fit`
-        goes on from the fitted model. Passes are Adam's, whatever the solver of `fit`.
+        model; `n_members`, `early_stopping` and `schedule` are not used. A call after `fit` goes on
+        from the fitted model. The solver is always Adam, whatever `solver` says.
         """
         return self._partial_fit(X, y, sample_weight)
 
@@ -157,7 +157,7 @@ class CPEstimator(TableEstimator):
         return self
 
     def _take_pass(self, rows: CodedRows) -> None:
-        """Take one pass over the rows, from the start or from the fitted model."""
+        """Train for one epoch on the rows, from the start or from the fitted model."""
         first = not hasattr(self, "tensor_")
         if first:
             self.maps_ = self._fit_maps(rows)
@@ -191,10 +191,10 @@ class CPEstimator(TableEstimator):
         self._add_marginals(rows, first)
 
     def _add_marginals(self, rows: CodedRows, first: bool) -> None:
-        """Mix what is known of the columns with what these rows say."""
+        """Add these rows to the known marginals of the columns."""
         if first:
             self.marginals_ = self._measure_marginals(rows)
-        elif hasattr(self, "marginals_"):  # a model from an older file does not know its rows
+        elif hasattr(self, "marginals_"):  # a model from an old file has none
             pairs = zip(self.marginals_, self._measure_marginals(rows))
             self.marginals_ = [known.mix(new) for known, new in pairs]
 

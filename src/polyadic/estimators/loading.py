@@ -1,4 +1,4 @@
-"""Read an estimator from a file that `polyadic.estimators.saving` has written, and trust nothing.
+"""Read an estimator from a file that `polyadic.estimators.saving` has written; check all of it.
 
 `polyadic.io.parts` checks the parts one by one; here they are put together, and checked as a whole.
 """
@@ -47,7 +47,7 @@ def load(
     maps : list of FeatureMap classes, optional
         Map classes of your own that the model uses; they are found by their name.
     losses : list of Loss classes, optional
-        Loss classes of your own, likewise.
+        Loss classes of your own that the model uses; they are found by their name.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def _rebuild(header: dict[str, Any], arrays: parts.Arrays, find_class: FindClass
     """Return the fitted model that header and arrays describe."""
     if header["class"] not in ESTIMATORS:
         raise ModelFileError(
-            f"It holds a {header['class']!r}; known are {', '.join(sorted(ESTIMATORS))}."
+            f"It holds a {header['class']!r}; known classes are {', '.join(sorted(ESTIMATORS))}."
         )
     estimator = ESTIMATORS[header["class"]]
     params = unpack(header["params"], find_class)
@@ -114,13 +114,15 @@ def _rebuild(header: dict[str, Any], arrays: parts.Arrays, find_class: FindClass
         model.marginals_ = parts.rebuild_marginals(header["marginals"], columns, cores, arrays)
     if "labels" in header:
         model.classes_ = unpack_labels(header["labels"], parts.take(arrays, "classes"))
-    if header["format"] < 3:  # older files do not tell the loss of the fit from the parameter
+    if header["format"] < 3:  # older files hold only the parameter, not the loss of the fit
         model.loss_ = model._loss()
     if hasattr(model, "partial_fit"):
-        model._passes = None  # what it remembers is not saved
+        model._passes = None  # what partial_fit keeps is not saved
     _check_whole(model)
     if arrays:
-        raise ValueError(f"these arrays belong to nothing: {', '.join(sorted(arrays))[:200]}.")
+        raise ValueError(
+            f"these arrays belong to no part of the model: {', '.join(sorted(arrays))[:200]}."
+        )
     return model
 
 
@@ -136,7 +138,7 @@ def _rebuild_plan(entry: dict[str, Any]) -> PlanSummary:
 
 
 def _check_whole(model: Any) -> None:
-    """Check what belongs to the model as a whole."""
+    """Check what concerns the model as a whole."""
     validation.check(model)
     n_outputs = model.tensor_.n_outputs
     if np.any(model._scale <= 0):

@@ -1,7 +1,7 @@
 """Write a fitted estimator to one file (`polyadic.estimators.loading` reads it).
 
 The header holds the class, the constructor parameters, the loss and the plan without its times
-(from format 3 on), what is known of columns and maps, and the names of arrays. The arrays:
+(from format 3 on), columns, maps, and the names of arrays. The arrays:
 
     factors.n  (d_n, K)     intercept  (L,)
     weights  (R, L)         of a CP model, and additive.n  (d_n, L), if any
@@ -11,7 +11,7 @@ The header holds the class, the constructor parameters, the loss and the plan wi
     columns.n.categories    the categories of column n, a JSON text in UTF-8
     classes                 of a classifier
     history.m.*             the learning curves of member m
-    marginals.n.*           what explanations need to know of column n, from format 2 on
+    marginals.n.*           the marginal of column n, for explanations, from format 2 on
 
 Nothing in the file is code, and no class is imported by a name found in it.
 """
@@ -45,8 +45,8 @@ ARRAYS = {"center": "_center", "scale": "_scale"}
 def save(model: FittedModel, path: str | os.PathLike) -> None:
     """Write a fitted model to one file, whole or not at all.
 
-    A generator passed as `random_state` and the moments that `partial_fit` remembers are left
-    behind; NumPy scalars become plain numbers. The same model gives the same bytes every time.
+    A generator passed as `random_state` and the moments that `partial_fit` keeps are not saved;
+    NumPy scalars become plain numbers. The same model gives the same bytes every time.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def save(model: FittedModel, path: str | os.PathLike) -> None:
     """
     if not type(model).__module__.startswith("polyadic.estimators."):
         raise TypeError(
-            "A model file holds one of polyadic's own estimators, and none of a class derived from "
+            "A model file holds one of polyadic's own estimators, not one of a class derived from "
             f"them; got an instance of {type(model).__name__}."
         )
     check_is_fitted(model, "tensor_")

@@ -1,4 +1,4 @@
-"""Targets: what regression and classification make of y, and of raw predictions."""
+"""Targets: how regression and classification read y, and what raw predictions mean."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Regression(RegressorMixin):
             return self._resolve_loss(self.loss)
         if self.quantile is None:
             raise ValueError(
-                "loss='quantile' needs the level of the quantile, between 0 and 1: quantile=0.9, "
-                "for instance."
+                "loss='quantile' needs the level of the quantile, but quantile is None. Set a "
+                "number between 0 and 1, such as quantile=0.9."
             )
         return losses.Quantile(float(self.quantile))
 
@@ -54,7 +54,7 @@ class Regression(RegressorMixin):
             )
 
     def code_target(self, y, n_rows: int) -> np.ndarray:
-        """Check targets that the fitted model could have and return them as numbers, (n, L)."""
+        """Check targets against the fitted model and return them as numbers, (n, L)."""
         target = validation.check_regression_target(y, n_rows)
         self.loss_.check(target)
         self._check_outputs(target)
@@ -66,7 +66,7 @@ class Regression(RegressorMixin):
         return out[:, 0] if self._flat_target else out
 
     def response(self, raw: np.ndarray) -> np.ndarray:
-        """Return what raw predictions (n, L) mean, (n, L), by the loss of the fit."""
+        """Return raw predictions (n, L) after the link of the loss, (n, L)."""
         return self.loss_.inverse_link(raw)
 
     def __sklearn_tags__(self):
@@ -122,10 +122,10 @@ class Classification(ClassifierMixin):
 
     def _class_numbers(self, y: np.ndarray) -> np.ndarray:
         """Return the numbers of known classes, (n,)."""
-        strange = ~np.isin(y, self.classes_)
-        if np.any(strange):
+        unknown = ~np.isin(y, self.classes_)
+        if np.any(unknown):
             raise ValueError(
-                f"y holds the class {y[strange][0]!r}, which is not among the known classes "
+                f"y holds the class {y[unknown][0]!r}, which is not among the known classes "
                 f"{list(self.classes_)}. Pass all classes to the first call of partial_fit."
             )
         return np.searchsorted(self.classes_, y)

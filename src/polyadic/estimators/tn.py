@@ -38,37 +38,38 @@ class TNRegressor(Regression, TNEstimator):
     init : str or init, default="near_one"
         "near_one", "gaussian", "linear", or an instance from `polyadic.inits`.
     solver : str, default="Adam"
-        The name of an optimiser in `torch.optim`, or "riemannian" for format="tt": Exponential
-        Machines. These do not use `ema_decay` and refuse numbers above 0 for `l2` and `smoothness`,
-        since cores are not unique on the manifold.
+        The name of an optimiser in `torch.optim`, or "riemannian" for format="tt" (Exponential
+        Machines), which does not use `ema_decay` and refuses numbers above 0 for `l2` and
+        `smoothness`, since cores are not unique on the manifold.
     max_iter : int or "auto", default="auto"
-        Epochs; "auto" goes by the numbers of rows and columns.
+        Epochs; "auto" depends on the numbers of rows and columns.
     batch_size : int or "auto", default="auto"
         Rows per step; "auto" is a fortieth of the rows, from 16 to 128.
     learning_rate : float or "auto", default="auto"
         The peak of the schedule; "auto" is 0.005, less for more than ten columns. With "riemannian"
         it is a share of the step to the minimum along the gradient, and "auto" is 0.2.
     schedule : "one_cycle" or "constant", default="one_cycle"
-        One cycle: a tenth of the steps up to the peak, then down along a cosine.
+        "one_cycle": the rate rises to the peak in a tenth of the steps, then falls along a cosine.
     ema_decay : float, default=0.99
         Weight of the past in the running average of the parameters; 0 for no average.
     early_stopping : bool, default=True
-        Hold out a part of the rows, and keep the best epoch on it.
+        Hold out a part of the rows, and keep the epoch with the lowest loss on it.
     validation_fraction : float, default=0.1
-        Share of the rows to hold out, rounded to one part in k. Where that is fewer than five rows,
-        none are held out.
+        Share of the rows to hold out, rounded to 1/k for a whole number k. Where that is fewer than
+        five rows, none are held out.
     n_iter_no_change : int or None, default=None
-        Stop after so many epochs without progress. None lets the schedule run to its end, unless
+        Stop after this many epochs without progress. None lets the schedule run to its end, unless
         the held-out loss has long been far above its best.
     tol : float, default=1e-5
-        Progress smaller than this share of the loss does not count.
+        A decrease by less than this share of the loss does not count as progress.
     categorical_features : "from_dtype", list, mask or None, default="from_dtype"
-        Which columns are categories: those with a categorical, text or boolean dtype; those named,
-        or numbered; or none.
+        Which columns are categories: those with a categorical, text or boolean dtype; those in a
+        list of names or positions, or in a mask; or none.
     warm_start : bool, default=False
-        Let `fit` go on from the fitted, merged model, with its maps and its rank.
+        Let `fit` go on from the fitted model, with its maps; `format`, `rank` and `order` must be
+        the same.
     random_state : int, RandomState or None, default=None
-        Seed. With an int, a fit gives the same bits on one machine every time.
+        Seed. With an int, a fit on the same machine gives the same bits every time.
     device : str, default="cpu"
         The torch device to train and to predict on.
     verbose : int, default=0
@@ -78,19 +79,20 @@ class TNRegressor(Regression, TNEstimator):
     ----------
     cores_ : list of (d_n, K) arrays
     extras_ : list of arrays
-        Those that belong to no column.
+        The arrays of the network that belong to no column.
     intercept_ : (L,)
     maps_ : list of fitted FeatureMap
     marginals_ : list of Marginal
-        What explanations need to know of the columns.
+        The distribution of each column, for explanations.
     plan_ : PlanSummary
         What was chosen for this fit, and why: print it.
     history_ : list of dict
-        The learning curves of each member.
+        The learning curves, of one member.
     n_iter_ : int
-        Epochs or sweeps of the longest member.
+        Number of epochs.
     feature_importances_ : (N,)
-        Share of the variance in which each column has a part (total Sobol shares), as a sum of one.
+        Share of the variance that each column has a part in (total Sobol shares, scaled to a sum of
+        one).
     n_features_in_ : int
     feature_names_in_ : (N,), where the table has names
 
@@ -198,37 +200,38 @@ class TNClassifier(Classification, TNEstimator):
     init : str or init, default="near_one"
         "near_one", "gaussian", "linear", or an instance from `polyadic.inits`.
     solver : str, default="Adam"
-        The name of an optimiser in `torch.optim`, or "riemannian" for format="tt": Exponential
-        Machines. These do not use `ema_decay` and refuse numbers above 0 for `l2` and `smoothness`,
-        since cores are not unique on the manifold.
+        The name of an optimiser in `torch.optim`, or "riemannian" for format="tt" (Exponential
+        Machines), which does not use `ema_decay` and refuses numbers above 0 for `l2` and
+        `smoothness`, since cores are not unique on the manifold.
     max_iter : int or "auto", default="auto"
-        Epochs; "auto" goes by the numbers of rows and columns.
+        Epochs; "auto" depends on the numbers of rows and columns.
     batch_size : int or "auto", default="auto"
         Rows per step; "auto" is a fortieth of the rows, from 16 to 128.
     learning_rate : float or "auto", default="auto"
         The peak of the schedule; "auto" is 0.005, less for more than ten columns. With "riemannian"
         it is a share of the step to the minimum along the gradient, and "auto" is 0.2.
     schedule : "one_cycle" or "constant", default="one_cycle"
-        One cycle: a tenth of the steps up to the peak, then down along a cosine.
+        "one_cycle": the rate rises to the peak in a tenth of the steps, then falls along a cosine.
     ema_decay : float, default=0.99
         Weight of the past in the running average of the parameters; 0 for no average.
     early_stopping : bool, default=True
-        Hold out a part of the rows, and keep the best epoch on it.
+        Hold out a part of the rows, and keep the epoch with the lowest loss on it.
     validation_fraction : float, default=0.1
-        Share of the rows to hold out, rounded to one part in k. Where that is fewer than five rows,
-        none are held out.
+        Share of the rows to hold out, rounded to 1/k for a whole number k. Where that is fewer than
+        five rows, none are held out.
     n_iter_no_change : int or None, default=None
-        Stop after so many epochs without progress. None lets the schedule run to its end, unless
+        Stop after this many epochs without progress. None lets the schedule run to its end, unless
         the held-out loss has long been far above its best.
     tol : float, default=1e-5
-        Progress smaller than this share of the loss does not count.
+        A decrease by less than this share of the loss does not count as progress.
     categorical_features : "from_dtype", list, mask or None, default="from_dtype"
-        Which columns are categories: those with a categorical, text or boolean dtype; those named,
-        or numbered; or none.
+        Which columns are categories: those with a categorical, text or boolean dtype; those in a
+        list of names or positions, or in a mask; or none.
     warm_start : bool, default=False
-        Let `fit` go on from the fitted, merged model, with its maps and its rank.
+        Let `fit` go on from the fitted model, with its maps; `format`, `rank` and `order` must be
+        the same.
     random_state : int, RandomState or None, default=None
-        Seed. With an int, a fit gives the same bits on one machine every time.
+        Seed. With an int, a fit on the same machine gives the same bits every time.
     device : str, default="cpu"
         The torch device to train and to predict on.
     verbose : int, default=0
@@ -239,19 +242,20 @@ class TNClassifier(Classification, TNEstimator):
     classes_ : (K,)
     cores_ : list of (d_n, K) arrays
     extras_ : list of arrays
-        Those that belong to no column.
+        The arrays of the network that belong to no column.
     intercept_ : (L,)
     maps_ : list of fitted FeatureMap
     marginals_ : list of Marginal
-        What explanations need to know of the columns.
+        The distribution of each column, for explanations.
     plan_ : PlanSummary
         What was chosen for this fit, and why: print it.
     history_ : list of dict
-        The learning curves of each member.
+        The learning curves, of one member.
     n_iter_ : int
-        Epochs or sweeps of the longest member.
+        Number of epochs.
     feature_importances_ : (N,)
-        Share of the variance in which each column has a part (total Sobol shares), as a sum of one.
+        Share of the variance that each column has a part in (total Sobol shares, scaled to a sum of
+        one).
     n_features_in_ : int
     feature_names_in_ : (N,), where the table has names
 

@@ -25,7 +25,7 @@ from polyadic.training.resolve import resolve_tn
 
 
 def require_torch() -> None:
-    """Say what to install where PyTorch is missing."""
+    """Raise ModuleNotFoundError, with what to install, where PyTorch is missing."""
     if importlib.util.find_spec("torch") is None:
         raise ModuleNotFoundError(
             "TNRegressor and TNClassifier need PyTorch, which is not installed. "
@@ -35,7 +35,7 @@ def require_torch() -> None:
 
 @dataclass(frozen=True)
 class NetworkInit:
-    """Start a format from what an init says."""
+    """Let an init start the cores of a format."""
 
     init: Init
     format: str
@@ -129,7 +129,7 @@ class TNEstimator(TableEstimator):
         return [raw[column.kind].clone() for column in self.columns_.columns]
 
     def _check_format(self, maps: list[FeatureMap], n_rows: int) -> None:
-        """Refuse, before anything is allocated, what cannot be."""
+        """Refuse, before anything is allocated, a format that cannot be trained."""
         if self.rank == "auto":
             raise ValueError("rank must be a whole number of at least 1, got 'auto'.")
         dims, n_outputs = [m.dim for m in maps], len(self._center)

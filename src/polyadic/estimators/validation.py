@@ -15,9 +15,9 @@ from polyadic.solvers import inits
 from polyadic.solvers.loop import SCHEDULES
 
 _COPIES = 6  # parameters, gradient, two moments, running average, best so far
-_MEMORY_SHARE = 0.8
+_MEMORY_SHARE = 0.8  # share of the machine's memory that a fit may take; chosen by hand
 
-# What each numeric parameter may be: lowest, highest, whether an integer, other values allowed.
+# The allowed values of each numeric parameter: lowest, highest, whether whole, other values.
 _RANGES: dict[str, tuple[float, float, bool, tuple]] = {
     "rank": (1, np.inf, True, ("auto",)),
     "order": (1, np.inf, True, ()),
@@ -39,7 +39,7 @@ ENGINES = ("fused", "torch")
 
 
 def check(estimator: Any) -> None:
-    """Raise ValueError for the first parameter that is not what it may be."""
+    """Raise ValueError for the first parameter with a value that is not allowed."""
     given = estimator.get_params(deep=False)
     for name, (low, high, whole, others) in _RANGES.items():
         if name not in given:
@@ -77,7 +77,7 @@ def _wording(low: float, high: float, whole: bool, others: tuple) -> str:
 
 
 def check_length(y: np.ndarray, n_rows: int) -> None:
-    """Refuse a target of another length than the table."""
+    """Refuse a target whose length differs from the table's."""
     if len(y) != n_rows:
         raise ValueError(
             f"X has {n_rows} rows and y has {len(y)}: "
@@ -86,7 +86,7 @@ def check_length(y: np.ndarray, n_rows: int) -> None:
 
 
 def check_regression_target(y: Any, n_rows: int) -> np.ndarray:
-    """Return y as float64 (n, L); refuse what is missing, infinite or of another length."""
+    """Return y as float64 (n, L); refuse missing or infinite numbers and another length."""
     target = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
     if target.ndim > 2:
         raise ValueError(f"y must be (n,) or (n, L), got an array of {target.ndim} dimensions.")
@@ -149,7 +149,7 @@ def check_memory(
 ) -> None:
     """Refuse, before allocating, a model that would not fit into memory.
 
-    Members in training count with their slots and parameters, trained ones with their cores;
+    A member in training takes memory for slots and parameters, a trained one for its cores;
     n_extra parameters belong to no column.
     """
     width = padded(rank)

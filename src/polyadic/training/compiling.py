@@ -1,8 +1,8 @@
-"""Compile kernels ahead, side by side, and tell who waits for it.
+"""Compile kernels before they are called, in several processes, and tell the user about it.
 
-The first fit on a machine compiles the kernels that it needs; later ones read them from Numba's
-cache. Numba compiles one kernel at a time in a process, so other processes take their share: each
-takes the next kernel that no other has claimed, and leaves it in the cache, for all to read.
+The first fit on a machine compiles the kernels that it needs; later fits read them from Numba's
+cache. Numba compiles one kernel at a time in a process, so helper processes do a part of the work:
+each takes the next kernel that no other has claimed, and writes it to the cache for all.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ from polyadic.kernels import examples
 from polyadic.kernels.examples import Example, Form, Needs
 from polyadic.training.progress import Progress
 
-_MOST_PROCESSES = 4  # a process takes half a second to start; more of them find little left to do
-_FEW = 2  # missing kernels that are compiled sooner than another process starts
+# Chosen by hand: a process takes half a second to start, and a fifth one finds little left to do.
+_MOST_PROCESSES = 4
+# Missing kernels that this process compiles before a helper has started; chosen by hand.
+_FEW_KERNELS = 2
 
 _SIDE_BY_SIDE = "polyadic:compile"  # the event of several kernels compiled in several processes
 
-_LONGEST = 120.0  # seconds that a helper may take longer than this process
+_HELPER_TIMEOUT = 120.0  # seconds that a helper may take longer than this process; chosen by hand
 
 # What a helper process runs: which kernels, and where claims are written, come as arguments.
-_HELPER = "from polyadic.training.compiling import help_out; help_out()"
+_HELPER = "from polyadic.training.compiling import compile_as_helper; compile_as_helper()"
 
 
 def _usable_cores() -> int:
@@ -47,7 +49,7 @@ def _usable_cores() -> int:
 def _is_cached(kernel: Any) -> bool:
     """Tell whether Numba has written this kernel to its cache, in whatever form.
 
-    Only what is worth doing depends on it: what turns out to be missing is compiled when it is
+    A wrong answer costs time only: a kernel that turns out to be missing is compiled when it is
     called.
     """
     if kernel.signatures:
@@ -64,8 +66,8 @@ def compile_example(example: Example) -> None:
     kernel.compile(tuple(typeof(arg) for arg in args))  # type: ignore[attr-defined]
 
 
-def _take_turns(work: Sequence[Example], claims: Path, done: Callable[[int], None]) -> None:
-    """Compile the kernels that no other process has claimed; tell how many are claimed in all.
+def _compile_unclaimed(work: Sequence[Example], claims: Path, done: Callable[[int], None]) -> None:
+    """Compile the kernels that no other process has claimed; `done` is told how many are claimed.
 
     A kernel is claimed in all its forms: Numba keeps one index of them, and would lose entries if
     two processes wrote to it.
@@ -83,14 +85,14 @@ def _take_turns(work: Sequence[Example], claims: Path, done: Callable[[int], Non
         done(len(os.listdir(claims)))
 
 
-def help_out() -> None:
-    """Take part in what another process compiles: see `compile_all`."""
+def compile_as_helper() -> None:
+    """Compile kernels for another process, which passes them as arguments: see `compile_all`."""
     needs, claims = sys.argv[1:]
-    _take_turns(_work(json.loads(needs)), Path(claims), lambda _: None)
+    _compile_unclaimed(_examples_for(json.loads(needs)), Path(claims), lambda _: None)
 
 
-def _work(needs: Sequence[Any] | None) -> list[Example]:
-    """Return the kernels of a needs, of which helpers get a copy in JSON; None: all kernels."""
+def _examples_for(needs: Sequence[Any] | None) -> list[Example]:
+    """Return the kernels for `needs`: a Needs, or its copy from JSON; None: all kernels."""
     if needs is None:
         return list(examples.all_examples())
     form, *others = needs
@@ -98,9 +100,9 @@ def _work(needs: Sequence[Any] | None) -> list[Example]:
 
 
 def _may_start_helpers() -> bool:
-    """Tell whether this is a process of its own, with a Python that can be started again.
+    """Tell whether this is a main process, with a Python that can be started again.
 
-    Not in one of the processes of a parallel job, which would compile side by side as it is.
+    The processes of a parallel job start none: they compile side by side already.
     """
     name = Path(sys.executable or "").stem.lower()
     alone = multiprocessing.current_process().name == "MainProcess"
@@ -108,7 +110,7 @@ def _may_start_helpers() -> bool:
 
 
 def _helpers(n_helpers: int, needs: Needs | None, claims: str) -> list[subprocess.Popen]:
-    """Start processes; where that is not possible, this one does all the work."""
+    """Start helper processes; where that is not possible, this process does all the work."""
     started: list[subprocess.Popen] = []
     if not _may_start_helpers():
         return started
@@ -133,17 +135,17 @@ def compile_all(
     n_processes: int | None = None,
     done: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Compile the kernels of a needs, or all; `done` is told how many are claimed so far.
+    """Compile the kernels for `needs`, or all; `done` is told how many are claimed so far.
 
-    What a helper cannot compile, or leaves when it fails, is compiled when it is called.
+    A kernel that a helper claims and does not compile is compiled when it is called.
     """
     n_processes = min(_usable_cores(), _MOST_PROCESSES) if n_processes is None else n_processes
     with tempfile.TemporaryDirectory() as claims:
         helpers = _helpers(n_processes - 1, needs, claims)
         try:
-            _take_turns(_work(needs), Path(claims), done)
+            _compile_unclaimed(_examples_for(needs), Path(claims), done)
             for helper in helpers:
-                helper.wait(_LONGEST)
+                helper.wait(_HELPER_TIMEOUT)
         except subprocess.TimeoutExpired:
             pass
         finally:
@@ -152,34 +154,34 @@ def compile_all(
                 helper.wait()
 
 
-_ready: set[Needs] = set()
+_prepared: set[Needs] = set()
 
 
 def prepare_fit(needs: Needs) -> None:
-    """Compile what a fit needs, where most of it is missing and there are cores to share it."""
-    if needs in _ready:
+    """Compile the kernels of a fit ahead, where several are missing and there are several cores."""
+    if needs in _prepared:
         return
     needed = {kernel for kernel, _ in examples.fit_examples(needs)}
     missing = [kernel for kernel in needed if not _is_cached(kernel)]
-    if len(missing) > _FEW and _usable_cores() > 1:
+    if len(missing) > _FEW_KERNELS and _usable_cores() > 1:
         with event.trigger_event(_SIDE_BY_SIDE):
             compile_all(needs)
-    _ready.add(needs)
+    _prepared.add(needs)
 
 
 def warmup(n_jobs: int | None = None, verbose: bool = True) -> None:
-    """Compile every kernel ahead, so that no later fit has to.
+    """Compile every kernel now, so that no later fit has to.
 
-    For images of containers, and for anyone who would rather wait now than later: kernels are
-    compiled once per kind of CPU and installed version, and kept in Numba's cache beside the
-    package, or in the folder that NUMBA_CACHE_DIR names. An image that is built on one CPU and runs
-    on another needs a common one: set NUMBA_CPU_NAME=generic for both. Kernels for losses of your
-    own (docs/losses.md) are left to the first fit with one.
+    For container images, and for anyone who would rather wait now than later: kernels are compiled
+    once per kind of CPU and installed version, and kept in Numba's cache beside the package, or in
+    the folder that NUMBA_CACHE_DIR names. An image that is built on one CPU and runs on another
+    must be compiled for both: set NUMBA_CPU_NAME=generic when building and when running. Kernels
+    for losses of your own (docs/losses.md) are compiled by the first fit with one.
 
     Parameters
     ----------
     n_jobs : int, optional
-        Processes to compile in. By default one per core, four at most.
+        Number of processes. By default one per core, four at most.
     verbose : bool
         Whether to show a progress bar.
 
@@ -194,7 +196,7 @@ def warmup(n_jobs: int | None = None, verbose: bool = True) -> None:
     if not verbose:
         compile_all(None, n_jobs)
         return
-    bar = Progress(len({kernel for kernel, _ in _work(None)}), "Compiling kernels")
+    bar = Progress(len({kernel for kernel, _ in _examples_for(None)}), "Compiling kernels")
     try:
         compile_all(None, n_jobs, bar.reach)
     finally:
@@ -202,14 +204,14 @@ def warmup(n_jobs: int | None = None, verbose: bool = True) -> None:
 
 
 class _Stopwatch(event.Listener):
-    """Say when the first kernel is compiled, and add up how long it takes."""
+    """Tell the user when the first kernel is compiled, and add up the time that all take."""
 
     def __init__(self, say: Callable[[str], None]):
         self.say, self.seconds = say, 0.0
         self._depth, self._begin = 0, 0.0
 
     def on_start(self, event: Any) -> None:
-        """Start with the outermost kernel: those that it calls are compiled within."""
+        """Start with the outermost kernel: the kernels that it calls are compiled within it."""
         if self._depth == 0:
             self._begin = time.perf_counter()
             if not self.seconds:
@@ -225,9 +227,9 @@ class _Stopwatch(event.Listener):
 
 @contextmanager
 def announced(verbose: bool) -> Iterator[None]:
-    """Say on standard error that kernels are compiled, and how long it took.
+    """Tell the user on standard error that kernels are compiled, and how long it took.
 
-    Only where someone is likely to read it: on request, or on a terminal.
+    Only where someone is likely to read it: with `verbose`, or on a terminal.
     """
     stream = sys.stderr  # None in a process without a console
     if stream is None or not (verbose or stream.isatty()):

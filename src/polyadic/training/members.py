@@ -1,7 +1,7 @@
-"""Members: models trained side by side, on knots and held-out rows of their own.
+"""Train the members: models that differ in their knots and held-out rows, and are averaged.
 
 The first fits are pilots: they try the strategy's ladder of strengths on held-out rows. The members
-are then trained with the strength that did best.
+are then trained with the strength of the lowest held-out loss.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from polyadic.training.merge import Member
 from polyadic.training.plan import Plan
 from polyadic.training.progress import Progress
 
-_FOLD_SEED = 0xF01D  # keeps the draw of the folds apart from all other draws
+_FOLD_SEED = 0xF01D  # an arbitrary number, so that folds have a random stream of their own
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Training:
-    """What came out of a training: members, what was tried, and seconds per phase."""
+    """The result of a training: members, the strengths tried, and seconds per phase."""
 
     members: list[Member]
     trials: tuple[Trial, ...] = ()
@@ -55,24 +55,24 @@ class Training:
 def train(plan: Plan, rows: CodedRows, held_out: CodedRows | None, title: str = "") -> Training:
     """Train all members of a plan; with a title, show a progress bar.
 
-    What a member becomes depends on the plan's seed alone, not on how many run at a time.
+    The result depends on the plan's seed, not on how many members are trained at a time.
     """
     prepare_kernels(plan)
     bar = Progress(plan.n_epochs, title) if title else None
     try:
         if plan.resume_from is not None:
             return Training([_resume(plan, rows, held_out, bar)])
-        return _Crew(plan, rows, held_out, bar).train()
+        return _MemberTraining(plan, rows, held_out, bar).train()
     finally:
         if bar is not None:
             bar.close()
 
 
 def prepare_kernels(plan: Plan) -> None:
-    """Compile what the fit needs, where it was not done before: see `training.compiling`.
+    """Compile the kernels of the fit that are not in the cache: see `training.compiling`.
 
-    Another start than near one may have an additive part, or not: such a fit, and one that goes on
-    from another, compiles as it goes.
+    Only for starts near one. Other inits, and a fitted model to go on from, may have an additive
+    part or not, which takes different kernels: those are compiled when they are called.
     """
     solver = plan.solver
     fused = isinstance(solver, Adam | ALS | Sequence)
@@ -93,7 +93,7 @@ def prepare_kernels(plan: Plan) -> None:
     prepare_fit(needs)
 
 
-class _Crew:
+class _MemberTraining:
     """The pilots and members of one plan, and what they share."""
 
     def __init__(
@@ -108,7 +108,7 @@ class _Crew:
         """Let pilots choose the strength, then train the members with it."""
         plan, strategy = self.plan, self.plan.strategy
         start = time.perf_counter()
-        trials = self.climb()
+        trials = self.try_ladder()
         best = min(trials, key=lambda trial: trial.loss) if trials else None
         strength = plan.ladder.strengths[0] if best is None else best.strength
         piloted = time.perf_counter()
@@ -124,19 +124,19 @@ class _Crew:
         seconds = {"pilots": piloted - start, "members": done - piloted}
         return Training(members, tuple(trials), seconds)
 
-    def climb(self) -> list[Trial]:
-        """Try the ladder, then finer steps about the best strength so far."""
+    def try_ladder(self) -> list[Trial]:
+        """Try the strengths of the ladder, then finer steps around the best so far."""
         ladder = self.plan.ladder
         if len(ladder.strengths) == 1:
             return []
-        trials = self.try_out(ladder.strengths)
+        trials = self.train_pilots(ladder.strengths)
         for step in ladder.refine:
             best = min(trials, key=lambda trial: trial.loss)
-            trials += self.try_out((best.strength / step, best.strength * step))
+            trials += self.train_pilots((best.strength / step, best.strength * step))
         return trials
 
-    def try_out(self, strengths: Iterable[float]) -> list[Trial]:
-        """Train the pilots of each strength."""
+    def train_pilots(self, strengths: Iterable[float]) -> list[Trial]:
+        """Train the pilots of each strength and average their held-out losses."""
         n_pilots, rank = self.plan.ladder.n_pilots, self.plan.ranks[0]
         strengths = list(strengths)
         tasks = [(number, s, rank, False) for s in strengths for number in range(n_pilots)]
@@ -146,7 +146,7 @@ class _Crew:
         return [Trial(*trial) for trial in zip(strengths, losses, groups)]
 
     def train_one(self, task: tuple[int, float, int, bool]) -> Member:
-        """Train member or pilot `number` with a strength and a rank, on all rows or on its own."""
+        """Train member or pilot `number` on all rows, or on those outside its fold."""
         number, strength, rank, all_rows = task
         plan, seed = self.plan, self.plan.seed
         maps, problem = self.problem(number, strength, all_rows)
@@ -159,7 +159,7 @@ class _Crew:
     def problem(
         self, number: int, strength: float, all_rows: bool
     ) -> tuple[list[FeatureMap], Problem]:
-        """Return maps and problem of a member; strengths differ in their penalties alone."""
+        """Return maps and problem of a member; another strength changes the penalties only."""
         plan = self.plan
         if (number, all_rows) in self.problems:
             maps, problem = self.problems[number, all_rows]
@@ -177,7 +177,7 @@ class _Crew:
         return maps, problem
 
     def report(self, number: int) -> Callable[[int, float], None] | None:
-        """Return what a solver calls after each epoch."""
+        """Return the function that a solver calls after each epoch."""
         bar = self.bar
         return None if bar is None else lambda epoch, loss: bar(number, epoch, loss)
 
@@ -185,7 +185,7 @@ class _Crew:
 def _resume(
     plan: Plan, rows: CodedRows, held_out: CodedRows | None, bar: Progress | None
 ) -> Member:
-    """Train a fitted model further; it stays as it is where that does not help."""
+    """Train a fitted model further; keep it as it is where that does not help."""
     fold_of = assign_folds(plan, rows) if plan.strategy.holds_out_rows else None
     rows, held_rows = hold_out(rows, held_out, fold_of, 0)
     strength = plan.ladder.strengths[0]
@@ -200,8 +200,8 @@ def _resume(
 def side_by_side(work: Callable[[Any], Any], tasks: list, n_jobs: int) -> list:
     """Do the work for every task, n_jobs at a time.
 
-    One at a time stays in the calling thread: torch keeps threads of its own for every thread that
-    calls it, and they get in each other's way.
+    With n_jobs=1, the work stays in the calling thread: torch starts threads of its own for every
+    thread that calls it, and they slow each other down.
     """
     if n_jobs == 1 or len(tasks) < 2:
         return [work(task) for task in tasks]
@@ -210,7 +210,7 @@ def side_by_side(work: Callable[[Any], Any], tasks: list, n_jobs: int) -> list:
 
 
 def assign_folds(plan: Plan, rows: CodedRows) -> np.ndarray | None:
-    """Assign the rows to the plan's folds, where it has any; member m holds out fold m."""
+    """Return the fold of each row, (n,), or None for a plan without; member m holds out fold m."""
     if plan.n_folds == 0:
         return None
     return folds(rows.y, plan.n_folds, np.random.default_rng((plan.seed, _FOLD_SEED)))
@@ -219,7 +219,7 @@ def assign_folds(plan: Plan, rows: CodedRows) -> np.ndarray | None:
 def hold_out(
     rows: CodedRows, held_out: CodedRows | None, fold_of: np.ndarray | None, number: int
 ) -> tuple[CodedRows, CodedRows | None]:
-    """Return the rows that member `number` trains on, and those it is judged on."""
+    """Return the rows that member `number` trains on, and its held-out rows."""
     if fold_of is None:
         return rows, held_out
     out = fold_of == number % (fold_of.max() + 1)
@@ -234,7 +234,7 @@ def build_problem(
     strength: float,
     rows_before: float = 0.0,
 ) -> Problem:
-    """Put together what a solver is given; so many rows were learnt from before."""
+    """Return the problem for a solver; `rows_before`: effective rows of earlier passes."""
     order = None
     if plan.order_alpha > 0:
         order = penalties.Order(plan.order_alpha, penalties.emphasis(maps, plan.order_beta))

@@ -1,4 +1,4 @@
-"""What a fitted model offers to those who explain it, show it or save it."""
+"""The interface of a fitted model, for the modules that explain, show and save it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from polyadic.objective.losses import Loss
 class FittedModel(Protocol):
     """A fitted model of a table, of any format.
 
-    Some models have more, which the functions of this module ask for: `classes_`, where it predicts
-    classes, `marginals_`, unless its file is of an older version, and `n_jobs`.
+    Three more attributes are optional, and read by the functions of this module: `classes_` of
+    classifiers, `marginals_`, which models from old files lack, and `n_jobs`.
     """
 
     @property
@@ -50,7 +50,7 @@ class FittedModel(Protocol):
         ...
 
     def response(self, raw: np.ndarray) -> np.ndarray:
-        """Return what raw predictions (n, L) mean: numbers, or probabilities, (n, L)."""
+        """Return raw predictions (n, L) after the link: numbers or probabilities, (n, L)."""
         ...
 
     def predict(self, X: Any) -> np.ndarray:
@@ -60,7 +60,7 @@ class FittedModel(Protocol):
     def code_target(self, y: Any, n_rows: int) -> np.ndarray:
         """Check the targets of n rows and return them as numbers, (n, L), or class numbers (n, 1).
 
-        Raises ValueError for what this model does not predict.
+        Raises ValueError for targets that this model cannot predict.
         """
         ...
 
@@ -75,7 +75,7 @@ def classes_of(model: FittedModel) -> np.ndarray | None:
 
 
 def known_marginals(model: FittedModel) -> list[Marginal] | None:
-    """Return what a model knows of its training columns; None for a file of an older version."""
+    """Return the marginals of the training columns; None for a model from an old file."""
     return getattr(model, "marginals_", None)
 
 
@@ -85,7 +85,7 @@ def threads_of(model: FittedModel) -> int | None:
 
 
 def output_names(model: FittedModel) -> list[str]:
-    """Return a name for each output: "" for a single number, or the class that a score is of."""
+    """Return a name for each output: its class, "y0", "y1" ..., or "" for a single number."""
     n_outputs, classes = model.tensor_.n_outputs, classes_of(model)
     if classes is not None:
         return [str(c) for c in classes[-n_outputs:].tolist()]

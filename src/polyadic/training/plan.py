@@ -18,7 +18,7 @@ from polyadic.training.strategies import Ladder, Strategy
 
 
 class Choice(NamedTuple):
-    """One setting of a fit: what it is, and why."""
+    """One setting of a fit: its name, its value, and the reason for it."""
 
     name: str
     value: str
@@ -87,7 +87,7 @@ class Task:
     maps : list of fitted FeatureMap
     rows : CodedRows
     has_held_out : bool
-        Whether the user gave rows to be judged on.
+        Whether the user gave held-out rows (X_val).
     n_outputs : int
     seed, n_jobs : int
     """
@@ -123,10 +123,10 @@ class Plan:
     solver : Solver
     init : Init
     ranks : (int, int)
-        Of pilots, and the highest for members.
+        The rank of pilots, and the highest rank of members.
     n_members : int
     n_folds : int
-        Parts of the rows, of which each member holds one out; 0: none is held out.
+        Number of folds, of which each member holds one out; 0: no rows are held out.
     order_alpha, order_beta : float
     separate_outputs : bool
     extras_l2 : float
@@ -161,7 +161,7 @@ class Plan:
 
     @property
     def n_epochs(self) -> int:
-        """Epochs or sweeps of all fits together, at most."""
+        """The largest number of epochs or sweeps that all fits take together."""
         if self.resume_from is not None:
             return self.solver.max_iter
         kept = self.ladder.n_pilots if self.strategy.keeps_pilots else 0

@@ -1,4 +1,4 @@
-"""A progress bar on standard error, for fits that someone is waiting for."""
+"""A progress bar on standard error."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import threading
 import time
 from typing import TextIO
 
-_WIDTH = 30
+_WIDTH = 30  # characters of the bar itself
 
 
 class Progress:
-    """Show how much of `total` is done, the latest loss if there is one, and the time it has taken.
+    """Show which share of `total` is done, the latest loss if there is one, and the time so far.
 
     Members report from threads of their own. On a terminal the bar is redrawn in place ten times a
     second at most; elsewhere only the last line is written.
@@ -33,7 +33,7 @@ class Progress:
             self.reach(self.done + 1)
 
     def reach(self, done: int) -> None:
-        """Show that so much is done."""
+        """Show that `done` of the total are done."""
         self.done = done
         now = time.perf_counter()
         if self.stream.isatty() and now - self._drawn > 0.1:

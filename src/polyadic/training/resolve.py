@@ -23,19 +23,21 @@ from polyadic.solvers.sequences import AdamThenAls, AlsThenAdam
 from polyadic.training.plan import Choice, Plan, Task
 from polyadic.training.strategies import FactorPenalties, Ladder, Strategy, TensorPrior
 
-# Learning rates for a narrow table, where "auto". Products of matrices answer to a step more
-# strongly than products of numbers, and chains of 784 of them collapse at CP's rate.
+# learning_rate="auto" for a narrow table. Products of matrices change more per step than products
+# of numbers do, and chains of 784 of them collapse at the rate of CP.
 CP_PEAK_RATE = 0.015
 TN_PEAK_RATE = 0.005
 
-_NARROW = 10  # columns up to which a table counts as narrow
+_NARROW = 10  # columns up to which a table counts as narrow; chosen by hand
 _START_SWEEPS = 1  # solver="als+adam": a second sweep costs more than it gains
-_MOST_ROOM = 2e8  # of 24 bytes for normal equations; beyond, solver="auto" does without
-_FEW_ROWS = 5  # fewer held-out rows than this cannot judge anything
+# Working memory of least squares in units of 24 bytes, 4.8 GB in all; above it, solver="auto" uses
+# Adam alone. Chosen by hand.
+_MOST_ROOM = 2e8
+_FEWEST_ROWS = 5  # held-out rows; the loss of fewer says nothing. Chosen by hand
 
 
 class Settings(Protocol):
-    """What a plan reads of any estimator's parameters."""
+    """The parameters that a plan reads from any estimator."""
 
     maps: Any
     init: Any
@@ -58,7 +60,7 @@ class Settings(Protocol):
 
 
 class CPSettings(Settings, Protocol):
-    """What a plan reads of the parameters of CP estimators."""
+    """The parameters that a plan reads from CP estimators."""
 
     engine: str
     n_members: Any
@@ -69,7 +71,7 @@ class CPSettings(Settings, Protocol):
 
 
 class _Notes(list[Choice]):
-    """Choices as they are made."""
+    """The choices of a plan, in the order in which they are made."""
 
     def add(self, name: str, value: Any, why: str) -> Any:
         self.append(Choice(name, str(value), why))
@@ -77,7 +79,7 @@ class _Notes(list[Choice]):
 
 
 def _given_or(name: str, given: Any, auto: Any, why: str, notes: _Notes) -> Any:
-    """Return what the user gave, or what "auto" comes to."""
+    """Return what the user gave, or the value of "auto"; note which it was."""
     if given != "auto":
         return notes.add(name, given, "as given")
     return notes.add(name, auto, why)
@@ -86,16 +88,16 @@ def _given_or(name: str, given: Any, auto: Any, why: str, notes: _Notes) -> Any:
 def _steps(
     params: Settings, task: Task, peak_rate: float, notes: _Notes, why_rate: str = ""
 ) -> dict[str, Any]:
-    """Return the settings of a solver that goes by epochs.
+    """Return the settings of a solver that trains in epochs.
 
     About 10,000 steps for 2,000 rows, more for fewer rows, fewer for wide tables. One step moves a
-    product of N factors by N times the rate, so that wide tables also want smaller steps.
+    product of N factors by up to N times the rate, so wide tables also need smaller steps.
     """
     n_rows, n_columns = len(task.rows), len(task.rows.columns)
     batch = int(np.clip(n_rows // 40, 16, 128))
     batch = int(_given_or("batch_size", params.batch_size, batch, "a fortieth of the rows", notes))
     narrow = min(1.0, _NARROW / n_columns)
-    # A squared error says more in one step than the loss of a yes or no.
+    # One step with the squared error learns more than one with the loss of a class.
     least = 0.35 if task.loss.code == SQUARED else 1.0
     steps = 10_000 * np.clip((2000 / n_rows) ** 0.75, least, 2.5)
     epochs = int(np.clip(steps * batch / n_rows * narrow, 16, 1000 * narrow + 20))
@@ -137,19 +139,19 @@ def _factor_penalties(params: Settings) -> FactorPenalties:
 
 
 def _n_folds(params: Settings, task: Task, notes: _Notes) -> int:
-    """Return how many parts the rows are cut into, one of which a member holds out."""
+    """Return the number of folds, of which each member holds one out."""
     fraction = params.validation_fraction if params.early_stopping else 0.0
     if task.has_held_out:
-        return notes.add("n_folds", 0, "X_val is given to be judged on")
+        return notes.add("n_folds", 0, "held-out rows are given as X_val")
     if fraction == 0:
         return notes.add("n_folds", 0, "early_stopping=False: no rows are held out")
-    if fraction * len(task.rows) < _FEW_ROWS:
-        return notes.add("n_folds", 0, f"fewer than {_FEW_ROWS} rows would be held out")
+    if fraction * len(task.rows) < _FEWEST_ROWS:
+        return notes.add("n_folds", 0, f"fewer than {_FEWEST_ROWS} rows would be held out")
     return notes.add("n_folds", max(2, round(1 / fraction)), "by validation_fraction")
 
 
 def _ladder(strategy: Strategy, task: Task, n_members: int, n_folds: int, notes: _Notes) -> Ladder:
-    """Return the strengths to try, where there are rows to judge them on."""
+    """Return the strengths to try, or the usual one where there are no held-out rows."""
     if not (task.has_held_out or n_folds):
         ladder = Ladder((strategy.usual_strength,))
         why = "there are no held-out rows to try others on"
@@ -164,7 +166,7 @@ def _ladder(strategy: Strategy, task: Task, n_members: int, n_folds: int, notes:
 
 
 def resolve_cp(params: CPSettings, task: Task, solver: str | None = None) -> Plan:
-    """Return the plan of a CP fit, by the parameters' solver or by another."""
+    """Return the plan of a CP fit; `solver` replaces the solver of the parameters."""
     notes = _Notes()
     _note_maps(params, task.maps, notes)
     prior_allowed = _allows_prior(params, task.loss)
@@ -224,9 +226,10 @@ def separate_mask(cores: Any) -> np.ndarray:
 
 
 def _allows_prior(params: CPSettings, loss: Loss) -> bool:
-    """Tell whether a prior on the weight tensor can take the place of penalties on the factors.
+    """Tell whether a prior on the weight tensor may replace the penalties on the factors.
 
-    Not where penalties or a start were asked for, nor where rows are held out to follow the noise.
+    It may not where the user set penalties or an init, nor for losses on the scale of the target,
+    whose penalties are in proportion to the noise.
     """
     auto = params.l2 == "auto" and params.smoothness == "auto" and params.order_alpha == 0
     return auto and params.init == "near_one" and not loss.location_scale
@@ -235,11 +238,11 @@ def _allows_prior(params: CPSettings, loss: Loss) -> bool:
 def _solver_name(params: CPSettings, task: Task, prior_allowed: bool, notes: _Notes) -> str:
     """Resolve solver="auto".
 
-    Least squares alone for two classes, where nothing was asked for that belongs to Adam or to the
-    factors; a sweep of it before Adam otherwise, and for the squared error. Where a map has all its
-    elements in every row, as polynomials have, sweeps come after Adam instead: such a model can be
-    exact, and a start from a sweep gains nothing. Adam alone from another start, and where maps
-    have many slots or elements.
+    Two classes: least squares alone ("als"), unless the user set max_iter, penalties or an init;
+    then a sweep of least squares before Adam ("als+adam"), as for the squared error. Where all
+    elements of a map are non-zero in every row, as those of polynomials, sweeps follow Adam instead
+    ("adam+als"): such a model can be exact, and a sweep before Adam gains nothing. Adam alone for
+    other losses and other inits, and where maps have many slots or elements.
     """
     if params.solver != "auto":
         return notes.add("solver", params.solver, "as given")
@@ -247,27 +250,27 @@ def _solver_name(params: CPSettings, task: Task, prior_allowed: bool, notes: _No
     tensor_prior = code == LOGISTIC and prior_allowed
     rank = (TensorPrior if tensor_prior else FactorPenalties).ranks[0]
     if params.engine != "fused" or params.init != "near_one" or params.max_iter == 0:
-        return notes.add("solver", "adam", "another engine, another start, or no training at all")
+        return notes.add("solver", "adam", "engine, init or max_iter=0 rule least squares out")
     if working_memory(maps, rank, 0) > _MOST_ROOM:
         return notes.add("solver", "adam", "a column has too many elements for least squares")
     if max(map(n_slots, maps)) > MOST_SLOTS:
         return notes.add("solver", "adam", "a map has too many slots for least squares")
     if dense_slots(maps) > 0:
         if code == SQUARED and params.max_iter == "auto":
-            return notes.add("solver", "adam+als", "small polynomials: sweeps can end exactly")
-        return notes.add("solver", "adam", "a map has all its elements in every row")
+            return notes.add("solver", "adam+als", "small polynomials: sweeps can become exact")
+        return notes.add("solver", "adam", "all elements of a map are non-zero in every row")
     if tensor_prior and params.max_iter == "auto":
         return notes.add("solver", "als", "two classes: a convex loss, and a prior on the tensor")
     if code in (SQUARED, LOGISTIC):
         return notes.add("solver", "als+adam", "one sweep is a good start for this loss")
-    return notes.add("solver", "adam", "least squares is no start for this loss")
+    return notes.add("solver", "adam", "a sweep is no good start for this loss")
 
 
 def _strategy(params: CPSettings, solver: str, prior_allowed: bool, notes: _Notes) -> Strategy:
     strategy: Strategy = _factor_penalties(params)
-    why = "least squares alone, with penalties left alone, would take the tensor prior"
+    why = "the tensor prior is for solver='als' with penalties and init at their defaults"
     if solver == "als" and prior_allowed:
-        strategy, why = TensorPrior(), "least squares, a classification loss, penalties left alone"
+        strategy, why = TensorPrior(), "solver='als', no scale of the target, default penalties"
     notes.add("strategy", strategy.name, why)
     return strategy
 
@@ -275,7 +278,7 @@ def _strategy(params: CPSettings, solver: str, prior_allowed: bool, notes: _Note
 def _ranks(
     params: CPSettings, strategy: Strategy, maps: list[FeatureMap], notes: _Notes
 ) -> tuple[int, int]:
-    """Return the rank of pilots, and the most for members: as many terms as have room."""
+    """Return the rank of pilots, and the highest rank of members that fits into memory."""
     if params.rank != "auto":
         notes.add("rank", params.rank, "as given")
         return params.rank, params.rank
@@ -302,18 +305,18 @@ def _solver(
         sweeps = _given_or("max_iter", params.max_iter, strategy.sweeps, "sweeps", notes)
         patience = params.n_iter_no_change or PATIENCE
         return ALS(max_iter=sweeps, n_iter_no_change=patience, tol=float(params.tol))
-    # Members run side by side; one alone shares its columns among the threads.
+    # Members run side by side; a single member shares its columns among the threads.
     threads = task.n_jobs if params.n_members == 1 else None
     adam = Adam(**_steps(params, task, CP_PEAK_RATE, notes), n_threads=threads)
     if name == "adam":
         return adam
     if name == "als+adam":
         return AlsThenAdam(ALS(max_iter=_START_SWEEPS), adam)
-    # Sweeps after Adam that take no longer than it does.
+    # As many sweeps after Adam as take no longer than Adam does.
     sweeps = int(adam.max_iter / sweep_cost(task.maps, width))
     if params.solver != "auto":
         sweeps = max(1, sweeps)
-    sweeps = notes.add("sweeps", min(sweeps, MAX_SWEEPS), "that take no longer than Adam")
+    sweeps = notes.add("sweeps", min(sweeps, MAX_SWEEPS), "as many as take no longer than Adam")
     return AdamThenAls(adam, ALS(max_iter=sweeps)) if sweeps else adam
 
 
@@ -366,7 +369,7 @@ def _network_solver(params: Settings, task: Task, notes: _Notes) -> Solver:
     if params.solver == "riemannian":
         from polyadic.solvers.riemannian import PEAK_RATE, Riemannian
 
-        why = "a share of the full step, whatever the width"
+        why = "a share of the full step, for any number of columns"
         steps = _steps(params, task, PEAK_RATE, notes, why)
         if params.learning_rate == "auto":
             steps["learning_rate"] = PEAK_RATE

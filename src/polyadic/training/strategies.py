@@ -1,8 +1,8 @@
 """Strategies: how a fit is regularised, and what it tries on held-out rows.
 
-How strong a penalty should be differs by a factor of hundreds between tables. So short fits, the
+The best strength of a penalty differs by factors of hundreds between tables. So short fits, the
 pilots, try a ladder of strengths on held-out rows, and the members are trained with the best. A
-strategy owns all that goes with this: the penalties themselves, the ladder, and the defaults for
+strategy holds all that depends on this: the penalties themselves, the ladder, and the defaults for
 rank, members and sweeps.
 """
 
@@ -28,11 +28,12 @@ class Ladder:
     Attributes
     ----------
     strengths : tuple of float
-        Where there is one, nothing is tried.
+        A single strength is used without being tried.
     n_pilots : int
         How many pilots try each strength; their held-out losses are averaged.
     refine : tuple of float
-        After the first round, the best strength divided by and multiplied with each of these.
+        Factors for finer steps: for each in turn, the best strength so far is divided and
+        multiplied by it, and both are tried.
     """
 
     strengths: tuple[float, ...]
@@ -53,22 +54,22 @@ class Strategy(ABC):
     name: ClassVar[str]
     n_members: ClassVar[int]  # n_members="auto"
     sweeps: ClassVar[int]  # max_iter="auto" of solver="als"
-    ranks: ClassVar[tuple[int, int]]  # rank="auto": of pilots, and the most for members
+    ranks: ClassVar[tuple[int, int]]  # rank="auto": of pilots, and the highest of members
     usual_strength: ClassVar[float]  # where nothing is tried
     keeps_pilots: ClassVar[bool]  # whether the pilots of the best strength are members
-    holds_out_rows: ClassVar[bool]  # whether members stop early by rows of their own
+    holds_out_rows: ClassVar[bool]  # whether each member stops early on its held-out rows
     learns_spreads: ClassVar[bool] = False  # whether it compiles the kernels of the prior
 
     @abstractmethod
     def ladder(self, n_rows: int, n_columns: int, n_members: int) -> Ladder:
-        """Return what to try, given that there are held-out rows to try it on."""
+        """Return the strengths to try, given that there are held-out rows."""
 
     @abstractmethod
     def regularise(self, problem: Problem, maps: Sequence[FeatureMap], strength: float) -> Problem:
         """Return the problem with this strategy's penalties at this strength."""
 
     def member_rank(self, strength: float, ranks: tuple[int, int]) -> int:
-        """Return the rank of members, from that of pilots to the most there is room for."""
+        """Return the rank of members, between the rank of pilots and the highest that fits."""
         return ranks[1]
 
     def resumed_strength(self, found: float | None) -> float:
@@ -76,7 +77,7 @@ class Strategy(ABC):
         return self.usual_strength
 
     def fitted_attributes(self, strength: float) -> dict[str, float]:
-        """Return what a fitted estimator says about the strength, by attribute."""
+        """Return the attributes of a fitted estimator that tell the strength, by name."""
         return {}
 
 
@@ -87,7 +88,7 @@ class FactorPenalties(Strategy):
     Parameters
     ----------
     l2, smoothness : float or None
-        None: in proportion to the noise, the loss on held-out rows over the number of rows.
+        None: in proportion to the noise (the held-out loss) over the number of rows.
     """
 
     l2: float | None = None
@@ -101,19 +102,19 @@ class FactorPenalties(Strategy):
     keeps_pilots = True
     holds_out_rows = True
 
-    # Strengths of the penalties that go with the noise, times noise over rows. Chosen on inner
-    # splits of the suite's regression tables (benchmarks/ablation.py).
+    # Penalties at strength 1, times the noise over the rows. Chosen on inner splits of the
+    # regression tables (benchmarks/ablation.py), as are the numbers below.
     auto_l2: ClassVar[float] = 2.0
     auto_smoothness: ClassVar[float] = 30.0
-    many_elements: ClassVar[float] = 48.0  # of a numeric column, beyond which L2 is shared
+    many_elements: ClassVar[float] = 48.0  # a numeric column with more is penalised as this many
     strengths: ClassVar[tuple[float, ...]] = (0.03, 0.25, 1.5, 8.0)
     strengths_of_long_tables: ClassVar[tuple[float, ...]] = (0.25, 1.0, 3.0, 9.0)
-    long: ClassVar[int] = 2000  # rows
+    long: ClassVar[int] = 2000  # rows from which a table counts as long
 
     def ladder(self, n_rows: int, n_columns: int, n_members: int) -> Ladder:
-        """Return several strengths where something depends on them and there are members to try.
+        """Return several strengths, unless both penalties are given or there is one member only.
 
-        Few held-out rows say little, so that two pilots try each strength on a short table.
+        Few held-out rows say little, so two pilots try each strength on a short table.
         """
         if n_members == 1 or (self.l2 is not None and self.smoothness is not None):
             return Ladder((self.usual_strength,))
@@ -122,7 +123,7 @@ class FactorPenalties(Strategy):
         return Ladder(self.strengths, min(n_members, 2))
 
     def regularise(self, problem: Problem, maps: Sequence[FeatureMap], strength: float) -> Problem:
-        """Return the problem with L2 and smoothness: as given, and in proportion to the noise."""
+        """Return the problem with L2 and smoothness, as given or in proportion to the noise."""
         n = problem.effective_rows
         zero = penalties.Banded([np.zeros((m.dim, 5)) for m in maps])
         fixed, scaled = zero, zero
@@ -142,8 +143,8 @@ class FactorPenalties(Strategy):
 class TensorPrior(Strategy):
     """A prior on the weight tensor itself (`polyadic.objective.prior`).
 
-    Its strength is how much interaction to expect. Rows are held out to choose it, and for
-    nothing else: members learn from all rows, and one of them is nearly the optimum already.
+    Its strength is how much interaction to expect. Rows are held out only to choose it: members
+    learn from all rows, and a single member comes close to the optimum already.
     """
 
     name = "tensor prior"
@@ -157,7 +158,7 @@ class TensorPrior(Strategy):
 
     interactions: ClassVar[tuple[float, ...]] = (0.01, 0.1, 1.0)
     refine: ClassVar[tuple[float, ...]] = (10**0.5, 10**0.25)
-    cells_per_pilot: ClassVar[float] = 1e6  # rows times columns; a smaller table has more pilots
+    cells_per_pilot: ClassVar[float] = 1e6  # rows times columns; smaller tables have more pilots
     most_pilots: ClassVar[int] = 3
 
     def ladder(self, n_rows: int, n_columns: int, n_members: int) -> Ladder:
@@ -171,7 +172,7 @@ class TensorPrior(Strategy):
         return replace(problem, prior=known, norm=known.norm(strength))
 
     def member_rank(self, strength: float, ranks: tuple[int, int]) -> int:
-        """Return how many terms to write that much interaction with; the optimum wants many.
+        """Return how many terms the expected interaction takes: the more of it, the more terms.
 
         >>> TensorPrior().member_rank(0.01, (16, 64)), TensorPrior().member_rank(0.3, (16, 64))
         (16, 40)
@@ -187,5 +188,5 @@ class TensorPrior(Strategy):
         return self.usual_strength if found is None else found
 
     def fitted_attributes(self, strength: float) -> dict[str, float]:
-        """Return how much interaction the held-out rows asked for."""
+        """Return `interaction_`, the amount of interaction that did best on held-out rows."""
         return {"interaction_": strength}
