@@ -354,5 +354,5 @@ def test_features_that_left_the_range_of_numbers_are_named():
     model, _ = one_output()
     broken = replace(model.marginals_[0], mean=np.full_like(model.marginals_[0].mean, np.inf))
     model.marginals_ = [broken, *model.marginals_[1:]]
-    with pytest.raises(ValueError, match="beyond the range of numbers"):
+    with pytest.raises(ValueError, match="beyond the range of float64"):
         explain.effects(model)

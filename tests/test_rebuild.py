@@ -180,7 +180,7 @@ FORGERIES = {
     "history as text": (NAMED, put("history", "abc"), "Cannot load"),
     "epochs as text": (NAMED, put("n_iter", "2"), "n_iter"),
     "flat target": (NAMED, put("flat_target", 1), "flat_target"),
-    "left-over tensor": (NAMED, reshape("more", lambda _: np.ones(2)), "belong to no part: more"),
+    "left-over tensor": (NAMED, reshape("more", lambda _: np.ones(2)), "of the model: more"),
     "no factor": (NAMED, reshape("factors.0", lambda _: None), r"'factors\.0' is missing"),
     "factor rows": (NAMED, reshape("factors.0", lambda a: a[:-1]), "core has"),
     "factor rank": (

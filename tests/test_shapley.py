@@ -303,7 +303,7 @@ def test_words_tell_the_prediction_and_its_largest_parts():
     assert "above the average of" in opening
     assert rest.startswith("a = 2 adds ")
     assert "b = -1 adds " in rest
-    assert rest.endswith("The other column changes next to nothing.")
+    assert rest.endswith("The other column changes almost nothing.")
     same = explain.describe(model, X.assign(a=2.0, b=-1.0, c=0.2)[:1], top=2)
     assert same == text
     assert explain.describe(model, pd.Series({"a": 2.0, "b": -1.0, "c": 0.2}), top=2) == text

@@ -19,8 +19,10 @@ from polyadic.explain.models import read
 from polyadic.explain.reading import Reading
 from polyadic.training.model import FittedModel
 
-_MOST_TERMS = 2_000_000
-_ROUNDING = 1e-24  # of the squared mean: the square of double precision, with room
+_MOST_TERMS = 2_000_000  # that are computed and kept in memory; chosen by hand
+# A variance below this share of the squared mean is rounding: the square of double precision (about
+# 1e-32), with a wide margin.
+_ROUNDING = 1e-24
 
 
 class Term(NamedTuple):
@@ -42,9 +44,9 @@ class Interactions(Listing):
     total : float
         Variance of the model under the product of the marginals, over all orders.
     orders : list of float
-        Share of all terms of order 1, 2, ..., max_order, those that are not in `rows` too.
+        Share of all terms of order 1, 2, ..., max_order, including those that are not in `rows`.
     n_terms : int
-        How many terms were looked at.
+        Number of all terms of up to max_order columns.
     """
 
     rows: list[Term]
@@ -61,11 +63,11 @@ class Interactions(Listing):
         }
 
     def footer(self) -> str:
-        """Return how much the orders make."""
-        makes = [f"order {k} {aligned_percent(share)}" for k, share in enumerate(self.orders, 1)]
+        """Return the share of each order."""
+        shares = [f"order {k} {aligned_percent(share)}" for k, share in enumerate(self.orders, 1)]
         return (
             f"{len(self.rows)} of {self.n_terms} terms. "
-            f"Of the variance {self.total:.3g}, {', '.join(makes)}."
+            f"Of the variance {self.total:.3g}, {', '.join(shares)}."
         )
 
 
@@ -84,7 +86,7 @@ class Sobol(Listing):
         Share of the main effects, of all pairs, of all terms of three columns and so on; they add
         up to one.
     variance : float
-        Of the model, over all orders.
+        Variance of the model, over all orders.
     """
 
     columns: list[str]
@@ -103,9 +105,9 @@ class Sobol(Listing):
         }
 
     def footer(self) -> str:
-        """Return how much the orders make, as far as they make anything."""
-        worth = [(k, share) for k, share in enumerate(self.orders, 1) if share >= 5e-4]
-        told = [f"order {k} {aligned_percent(share)}" for k, share in worth]
+        """Return the share of each order that is not nearly zero."""
+        shown = [(k, share) for k, share in enumerate(self.orders, 1) if share >= 5e-4]
+        told = [f"order {k} {aligned_percent(share)}" for k, share in shown]
         return f"Of the variance {self.variance:.3g}, {', '.join(told) or 'nothing is explained'}."
 
 
@@ -118,17 +120,18 @@ def interactions(
     ----------
     model : fitted estimator
     max_order : int
-        Columns in a term at most. There are N over k terms of order k, each at a cost of R^2 in CP.
+        Largest number of columns in a term. There are (N choose k) terms of order k, each of which
+        costs O(R^2) in CP.
     top : int or None
         How many terms to return, None for all.
     background : table, optional
-        Its columns' marginals, taken as independent, are what the variance is over; by default
-        those of the training table, which the model remembers.
+        The variance is over the marginals of its columns, taken as independent; by default over
+        those of the training table, which the model keeps.
 
     Returns
     -------
     Interactions
-        Shares are of the variance over all orders, whatever `max_order`.
+        Shares are of the variance over all orders, also of those above `max_order`.
 
     Examples
     --------
@@ -144,7 +147,7 @@ def interactions(
     order = _check_order(max_order, reading.n_columns)
     if top is not None and (isinstance(top, bool) or not isinstance(top, Integral) or top < 1):
         raise ValueError(f"top must be a whole number of at least 1, or None, got {top!r}.")
-    names, total = model.columns_.names, _worth(reading, reading.total_variance())
+    names, total = model.columns_.names, _zero_if_rounding(reading, reading.total_variance())
     rows, by_order = [], np.zeros(order)
     for term, variance in reading.variances(order):
         by_order[len(term) - 1] += variance
@@ -183,8 +186,8 @@ def sobol(model: FittedModel, background: Any = None) -> Sobol:
     reading = read(model, background)
     first = np.array([variance for _, variance in reading.variances(1)])
     orders = reading.order_variances()
-    variance = _worth(reading, float(orders.sum()))
-    unit = variance if variance > 0 else np.inf  # nothing varies: shares of zero
+    variance = _zero_if_rounding(reading, float(orders.sum()))
+    unit = variance if variance > 0 else np.inf  # a constant prediction: shares of zero
     total = reading.column_variances()
     return Sobol(model.columns_.names, first / unit, total / unit, orders / unit, variance)
 
@@ -196,25 +199,25 @@ def _share(variance: float, total: float) -> float:
 def main_shares(reading: Reading) -> tuple[np.ndarray, np.ndarray]:
     """Return the variance of every main effect, and its share of the whole, (N,) each."""
     variance = np.array([v for _, v in reading.variances(1)])
-    total = _worth(reading, reading.total_variance())
+    total = _zero_if_rounding(reading, reading.total_variance())
     return variance, variance / total if total > 0 else np.zeros_like(variance)
 
 
-def _worth(reading: Reading, variance: float) -> float:
-    """Return the variance, or zero where it is but the rounding of a constant."""
+def _zero_if_rounding(reading: Reading, variance: float) -> float:
+    """Return the variance, or zero where it is only the rounding error of a constant."""
     return variance if variance > _ROUNDING * float(np.sum(reading.base() ** 2)) else 0.0
 
 
 def _check_order(max_order: int, n_columns: int) -> int:
-    """Return the order to go to; refuse what is no order, or more terms than anyone could read."""
+    """Return max_order, at most N; refuse what is no order, and too many terms."""
     if isinstance(max_order, bool) or not isinstance(max_order, Integral) or max_order < 1:
         raise ValueError(f"max_order must be a whole number of at least 1, got {max_order!r:.40}.")
     order = min(int(max_order), n_columns)
     count = sum(math.comb(n_columns, k) for k in range(1, order + 1))
     if count > _MOST_TERMS:
         raise ValueError(
-            f"max_order={max_order} over {n_columns} columns would be {count:,} terms. "
-            f"Lower max_order, so that there are at most {_MOST_TERMS:,}; the share of every order "
-            "is in sobol(model), for any number of columns."
+            f"max_order={max_order} over {n_columns} columns would be {count:,} terms, and at most "
+            f"{_MOST_TERMS:,} are allowed. Lower max_order; the share of every order is in "
+            "sobol(model), for any number of columns."
         )
     return order

@@ -2,10 +2,10 @@
 
 The elements are those of `polyadic.explain.elements`: powers of a column in its own units where its
 map is a polynomial, indicators of categories. The sum over all products of coefficient times
-elements is the raw prediction. A missing value is where the map puts it: at the mean of a number,
-at no indicator of a category. Of a column that no training row lacks, indicators and hats have a
-mean of zero, so that a product without the column has its average coefficient; a missing value, of
-which the model then knows nothing, has no part in the sum.
+elements is the raw prediction. A missing value counts as the map encodes it: a number as
+the mean of its column, a category without an indicator. Where every training row has a value of a
+column, its indicators or hats are written with a mean of zero, so that a product without the column
+has its average coefficient; the sum then does not hold for rows in which that column is missing.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from polyadic.explain.elements import Elements, elements_of
 from polyadic.explain.listing import Listing
 from polyadic.explain.models import find_columns, read
 from polyadic.explain.networks import contract_grid, weighed
-from polyadic.explain.reading import Term
+from polyadic.explain.reading import ColumnSet
 from polyadic.networks.cp import CPCores
 from polyadic.training.model import FittedModel, known_marginals
 
-_MOST_PRODUCTS = 2_000_000
+_MOST_PRODUCTS = 2_000_000  # that are computed and kept in memory; chosen by hand
 
 
 class Product(NamedTuple):
     """One product of basis elements.
 
-    `term` is its name, `factors` what `coefficient` takes, `size` the coefficient without its sign
+    `term` is its name, `factors` the dict that `coefficient` takes, `size` the absolute coefficient
     times the standard deviations of the elements.
     """
 
@@ -54,9 +54,9 @@ class Coefficients(Listing):
     rows : list of Product
         (term, factors, coefficient, size), largest size first.
     constant : float
-        The coefficient of the product of no columns, the intercept included.
+        The coefficient of the product of no columns, including the intercept.
     n_products : int
-        How many products were looked at.
+        Number of all products of up to max_order columns.
     """
 
     rows: list[Product]
@@ -86,9 +86,9 @@ def coefficient(model: FittedModel, product: Mapping[Any, Any], output: int = 0)
         From column to power where the map is a polynomial, to category where the column is
         categorical, else to the number of the basis element. A column that is not named takes the
         power 0, or the constant element; `{}` is the constant term, with the intercept. Where every
-        training row has a category, those of a column have coefficients of mean zero. A map
-        without a constant, such as Polynomial(normalize=True), has an element in every product: one
-        that does not name its column has the coefficient 0.
+        training row has a category, the coefficients of a column's categories have a mean of zero
+        over the rows. A map without a constant, such as Polynomial(normalize=True), has an element
+        in every product: a product that does not name its column has the coefficient 0.
     output : int
 
     Returns
@@ -128,20 +128,20 @@ def coefficients(
 ) -> Coefficients:
     """Return the largest coefficients of all products of up to `max_order` columns.
 
-    What is large does not depend on units: a coefficient counts times the standard deviation of
-    each of its elements over the rows. Where a column is far from zero, beside its spread, all its
-    powers rise together: their coefficients are then large, and cancel.
+    The order does not depend on units: a coefficient is multiplied by the standard deviation of
+    each of its elements over the rows. Where the mean of a column is large relative to its standard
+    deviation, its powers are correlated: their coefficients are then large, and cancel.
 
     Parameters
     ----------
     model : fitted estimator
     max_order : int
-        Columns in a product at most.
+        Largest number of columns in a product.
     top : int or None
         How many products to return, None for all.
     output : int
     background : table, optional
-        Gives the standard deviations; by default the training table, which the model remembers.
+        Gives the standard deviations; by default the training table, which the model keeps.
 
     Returns
     -------
@@ -186,11 +186,11 @@ def coefficients(
 
 
 class _Expansion:
-    """A model whose cores speak of named elements, the constant of every column first."""
+    """A model rewritten on named elements, the constant of every column first."""
 
     def __init__(self, model: FittedModel):
         tensor = model.tensor_
-        # A model from an older file does not know its rows.
+        # A model from an old file has no marginals.
         known: Sequence[Marginal | None] = known_marginals(model) or [None] * len(model.maps_)
         parts = zip(model.columns_.columns, model.maps_, known)
         self.elements = [elements_of(*own) for own in parts]
@@ -208,7 +208,7 @@ class _Expansion:
         return [e.rewrite(np.asarray(c, np.float64)) for e, c in zip(self.elements, cores)]
 
     def _rows(self, n: int, places: Any) -> np.ndarray:
-        """Return elements of a column as the network takes them, (.., K)."""
+        """Return the parts of some elements of a column, for the network, (.., K)."""
         rows = self.cores[n][places]
         return self.lift(rows) - self.lift(np.zeros_like(rows))
 
@@ -227,10 +227,10 @@ class _Expansion:
             out = out + sum(self.additive[n][k] for n, k in own)
         return [float(c) for c in out]
 
-    def grid(self, term: Term) -> np.ndarray:
+    def grid(self, term: ColumnSet) -> np.ndarray:
         """Return the coefficients of all products of these columns, (m_1, ..., L)."""
         rows = [self._rows(n, slice(1, None)) for n in term]
-        if self.network.name == "cp":  # the other columns multiplied once, not once a product
+        if self.network.name == "cp":  # multiply the other columns once, not once per product
             others = [n for n in range(len(self.cores)) if n not in term]
             out = outer(rows, np.prod(self.constants[others], axis=0)[:, None] * self.ends[0])
         else:
@@ -240,7 +240,7 @@ class _Expansion:
         return out
 
 
-def _sets(sizes: Sequence[int], max_order: int) -> Iterator[Term]:
+def _sets(sizes: Sequence[int], max_order: int) -> Iterator[ColumnSet]:
     """Yield all sets of columns that have elements besides the constant."""
     columns = [n for n, size in enumerate(sizes) if size > 0]
     for order in range(1, min(max_order, len(columns)) + 1):
@@ -249,7 +249,7 @@ def _sets(sizes: Sequence[int], max_order: int) -> Iterator[Term]:
 
 def _largest(
     elements: Sequence[Elements],
-    terms: Sequence[Term],
+    terms: Sequence[ColumnSet],
     values: Sequence[np.ndarray],
     scales: Sequence[np.ndarray],
     top: int | None,
@@ -273,7 +273,7 @@ def _largest(
 
 
 def _check_count(sizes: Sequence[int], max_order: int) -> int:
-    """Return how many products there are; refuse more than anyone could read."""
+    """Return how many products there are; refuse too many."""
     counts = [1] + [0] * max_order
     for size in sizes:
         for k in range(max_order, 0, -1):
@@ -282,8 +282,8 @@ def _check_count(sizes: Sequence[int], max_order: int) -> int:
     if total > _MOST_PRODUCTS:
         raise ValueError(
             f"max_order={max_order} over {len(sizes)} columns of {sum(sizes):,} elements would be "
-            f"{total:,} products, at most {_MOST_PRODUCTS:,} can be listed. Lower max_order, or "
-            "fit maps with fewer elements; coefficient(model, product) gives any single one."
+            f"{total:,} products, and at most {_MOST_PRODUCTS:,} can be listed. Lower max_order, "
+            "or fit maps with fewer elements; coefficient(model, product) gives any single one."
         )
     return total
 

@@ -5,7 +5,8 @@ of a set S of columns has the variance
 
     sum_{r,s} C_r C_s prod_{n in S} V_n[r, s] prod_{n not in S} mu_nr mu_ns,
 
-exactly: no sampling, no grid. Several outputs add up. The additive part touches single columns.
+exactly: no sampling, no grid. Variances of several outputs are added. The additive part has main
+effects only.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ from scipy import sparse
 from polyadic.data.features import encode
 from polyadic.data.marginals import Marginal, design
 from polyadic.explain.moments import measure
-from polyadic.explain.reading import Reading, Term, quadrature
+from polyadic.explain.reading import ColumnSet, Reading, quadrature
 from polyadic.kernels import shapley as kernel
 from polyadic.networks.cp import CPCores
 from polyadic.training.model import FittedModel
 
-_BLOCK = 4_000_000  # numbers of a product of moments that are kept at a time
-_ROWS = 16384  # of a background that are multiplied up at a time
+# Chosen by hand:
+_BLOCK = 4_000_000  # numbers (float64) of intermediate results that are in memory at a time
+_BACKGROUND_ROWS = 16384  # that are multiplied at a time
 _CHUNK = 64  # rows that a thread explains at a time
-_MOST_SET_COLUMNS = 12  # of a table of all sets of columns
+_MOST_SET_COLUMNS = 12  # columns up to which all 2^N sets may be tabulated
 
 
 class CPReading(Reading):
-    """A CP model beside the marginals of its columns."""
+    """A CP model together with the marginals of its columns."""
 
     def __init__(self, model: FittedModel, cores: CPCores, marginals: list[Marginal]):
         super().__init__(model, marginals)
@@ -46,12 +48,12 @@ class CPReading(Reading):
 
     def partial(
         self,
-        term: Term,
+        term: ColumnSet,
         designs: Sequence[sparse.csr_array],
         pure: bool = False,
         rows: Sequence[np.ndarray] | None = None,
     ) -> np.ndarray:
-        """Put means in for all other columns: C_r prod_{n not in S} mu_nr is all they leave."""
+        """Use the means of all other columns: they enter as C_r prod_{n not in S} mu_nr."""
         moments, rank = self.moments, self.moments.rank
         cores = [moments.columns[n].centred() if pure else moments.columns[n].core for n in term]
         parts = [phi @ core for phi, core in zip(designs, cores)]
@@ -64,14 +66,14 @@ class CPReading(Reading):
                 out = out + part[:, rank:].reshape(*shape, out.shape[-1])
         return out
 
-    def _rest(self, term: Term, rows: Sequence[np.ndarray] | None) -> np.ndarray:
+    def _rest(self, term: ColumnSet, rows: Sequence[np.ndarray] | None) -> np.ndarray:
         """Return C_rl times the mean of prod_{n not in S} g_nr, (R, L)."""
         others = [n for n in range(self.n_columns) if n not in term]
         if rows is None:
             mean = np.prod(self.moments.means()[others], axis=0)
         else:
             mean = np.zeros(self.moments.rank)
-            for some in _slices(len(rows[0]), _ROWS):
+            for some in _slices(len(rows[0]), _BACKGROUND_ROWS):
                 product = np.ones((len(rows[0][some]), self.moments.rank))
                 for n in others:
                     product *= design(self.maps[n], rows[n][some]) @ self._factor(n)
@@ -81,7 +83,7 @@ class CPReading(Reading):
     def _factor(self, n: int) -> np.ndarray:
         return self.moments.columns[n].core[:, : self.moments.rank]
 
-    def _constant(self, term: Term, rows: Sequence[np.ndarray] | None) -> np.ndarray:
+    def _constant(self, term: ColumnSet, rows: Sequence[np.ndarray] | None) -> np.ndarray:
         """Return the intercept and the mean of the additive part of all other columns, (L,)."""
         moments, out = self.moments, self.moments.intercept
         if moments.has_additive:
@@ -97,11 +99,11 @@ class CPReading(Reading):
 
     # ---- variances ------------------------------------------------------------------------------
 
-    def variances(self, max_order: int) -> Iterator[tuple[Term, float]]:
-        """Let a set grow column by column, and the product of its covariances with it.
+    def variances(self, max_order: int) -> Iterator[tuple[ColumnSet, float]]:
+        """Extend each set column by column, and the product of its covariances with it.
 
-        Means of the columns left out are multiplied up from the left and from the right; nothing is
-        divided.
+        The means of the columns outside the set are multiplied from the left and from the right,
+        without a division.
         """
         moments, n_columns = self.moments, self.n_columns
         means, covariances = moments.means()[:, :, None], moments.covariances()
@@ -127,7 +129,7 @@ class CPReading(Reading):
     def total_variance(self) -> float:
         """Return sum_{r,s} C_r C_s (prod_n (mu_nr mu_ns + V_n[r, s]) - prod_n mu_nr mu_ns).
 
-        As a telescoping sum, which never takes a difference of two large numbers.
+        As a telescoping sum, which subtracts no two large numbers.
         """
         total = 0.0
         for level, squares, covariances in self._blocks(2):
@@ -160,7 +162,7 @@ class CPReading(Reading):
             polynomial = np.zeros((n_columns + 1, *level.shape))
             polynomial[0] = level
             for n, (square, covariance) in enumerate(zip(squares, covariances)):
-                for k in range(n + 1, 0, -1):  # downwards: in place
+                for k in range(n + 1, 0, -1):  # from high to low: in place
                     polynomial[k] *= square
                     polynomial[k] += polynomial[k - 1] * covariance
                 polynomial[0] *= square
@@ -181,10 +183,10 @@ class CPReading(Reading):
             yield weights[some] @ weights.T, squares, [v[some] for v in covariances]
 
     def _additive_variances(self) -> np.ndarray:
-        """Return what the additive part adds to each column's variance, (N,).
+        """Return what the additive part adds to the variance of each main effect, (N,).
 
-        That is sum_l Var(u_nl) + 2 Cov(u_nl, h_nl), with h_n the main effect of the CP part. The
-        additive part touches no term of higher order.
+        That is sum_l Var(u_nl) + 2 Cov(u_nl, h_nl), with h_n the main effect of the CP part. Terms
+        of higher order have no additive part.
         """
         moments, rank = self.moments, self.moments.rank
         if not moments.has_additive:
@@ -204,14 +206,14 @@ class CPReading(Reading):
         background: Sequence[np.ndarray] | None,
         n_jobs: int | None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Run the kernel over chunks of rows; the additive part is its own Shapley value."""
-        setting = _Setting(self, background)
+        """Run the kernel over chunks of rows; add the additive part less its mean."""
+        inputs = _KernelInputs(self, background)
         out = np.empty((len(rows[0]), self.n_columns, len(self.moments.intercept)))
-        if setting.prefers_sets(out):
-            setting.run(kernel.values_by_sets, rows, setting.sets(), out, n_jobs, 2**self.n_columns)
+        if inputs.prefers_sets(out):
+            inputs.run(kernel.values_by_sets, rows, inputs.sets(), out, n_jobs, 2**self.n_columns)
         else:
-            setting.integrate(kernel.values, rows, self.n_columns, out, n_jobs)
-        base = setting.products() @ self.moments.weights + self.moments.intercept
+            inputs.integrate(kernel.values, rows, self.n_columns, out, n_jobs)
+        base = inputs.products() @ self.moments.weights + self.moments.intercept
         if self.moments.has_additive:
             for n, x in enumerate(rows):
                 core = self.moments.columns[n].core[:, self.moments.rank :]
@@ -229,15 +231,15 @@ class CPReading(Reading):
         background: Sequence[np.ndarray] | None,
         n_jobs: int | None,
     ) -> np.ndarray:
-        """Run the kernel of pairs; the additive part has none."""
-        setting = _Setting(self, background)
+        """Run the kernel of pairs; the additive part has no interactions."""
+        inputs = _KernelInputs(self, background)
         n_columns, n_outputs = self.n_columns, len(self.moments.intercept)
         out = np.empty((len(rows[0]), n_columns, n_columns, n_outputs))
-        return setting.integrate(kernel.pairs, rows, n_columns - 1, out, n_jobs)
+        return inputs.integrate(kernel.pairs, rows, n_columns - 1, out, n_jobs)
 
 
-class _Setting:
-    """What the Shapley kernels are handed: cores one below the other, and backgrounds."""
+class _KernelInputs:
+    """The arguments of the Shapley kernels: the cores of all columns in one table, backgrounds."""
 
     def __init__(self, reading: CPReading, background: Sequence[np.ndarray] | None):
         self.maps, self.weights = reading.maps, reading.moments.weights
@@ -264,7 +266,7 @@ class _Setting:
         return sum(share * np.prod(b, axis=1).mean(axis=0) for share, b in self.blocks())
 
     def prefers_sets(self, out: np.ndarray) -> bool:
-        """Tell whether all sets of columns take less time than an integral a background."""
+        """Tell whether all sets of columns take less time than an integral per background."""
         n_rows, n_columns, n_outputs = out.shape
         if n_columns > _MOST_SET_COLUMNS:
             return False
@@ -272,7 +274,7 @@ class _Setting:
         return by_sets < n_rows * self.n_backgrounds * n_columns**2
 
     def sets(self) -> tuple[np.ndarray, ...]:
-        """Return what a kernel needs to add up over all sets of columns."""
+        """Return the arguments of the kernel that sums over all sets of columns."""
         n_columns, rank = self.means.shape
         rest, part = np.zeros((rank, 2**n_columns)), np.empty((rank, 2**n_columns))
         product = np.empty(2**n_columns)
@@ -280,7 +282,7 @@ class _Setting:
             kernel.complements(backgrounds, product, part)
             rest += share * part
         sizes = [chosen.bit_count() for chosen in range(2**n_columns)]
-        # The set of all columns is never joined.
+        # No column is left to join the set of all columns.
         each = [1.0 / (n_columns * math.comb(n_columns - 1, k)) for k in range(n_columns)] + [0.0]
         shares = [each[size] for size in sizes]
         return rest * self.weights.T[:, :, None], np.array(shares)
@@ -293,7 +295,7 @@ class _Setting:
         out: np.ndarray,
         n_jobs: int | None,
     ) -> np.ndarray:
-        """Fill out : (n, ...) with integrals of products of less than `n_factors`, exactly."""
+        """Fill out : (n, ...) with integrals of products of fewer than `n_factors`, exactly."""
         nodes, weights = quadrature(n_factors - 1)
         total = np.zeros_like(out)
         for share, backgrounds in self.blocks():
@@ -306,21 +308,21 @@ class _Setting:
         self,
         work: Callable[..., None],
         rows: Sequence[np.ndarray],
-        setting: tuple[np.ndarray, ...],
+        arguments: tuple[np.ndarray, ...],
         out: np.ndarray,
         n_jobs: int | None,
         n_sets: int = 0,
     ) -> np.ndarray:
-        """Fill out : (n, ...) a chunk of rows at a time; threads change no bit."""
+        """Fill out : (n, ...) a chunk of rows at a time, the same bits for any `n_jobs`."""
 
         def explain(start: int) -> None:
             some = slice(start, start + _CHUNK)
             encoded = self._encode([x[some] for x in rows])
             workspace = kernel.Workspace.make(len(self.means), self.means.shape[1], n_sets)
-            work(self.table, self.first, *encoded, *setting, workspace, out[some])
+            work(self.table, self.first, *encoded, *arguments, workspace, out[some])
 
         starts = range(0, len(out), _CHUNK)
-        if len(starts) == 1:  # threads take longer to start than a few rows
+        if len(starts) == 1:  # starting threads takes longer than a few rows
             explain(0)
             return out
         with ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool:
@@ -331,7 +333,7 @@ class _Setting:
         """Return slots, index and value; an index is a row of the table."""
         coded = encode(self.maps, rows)
         layout = coded.layout
-        # A constant of its own leads every core of the table.
+        # Every core in the table starts with a row for the constant.
         shift = self.first + 1 - layout.first
         widths = np.diff(layout.slots)
         return layout.slots, coded.index + np.repeat(shift, widths).astype(np.int32), coded.value

@@ -18,11 +18,12 @@ from polyadic.explain.models import code, find_columns, read
 from polyadic.training.model import FittedModel, output_names
 
 SCALES = ("raw", "response")
-_GRID = 64  # points of a numeric column's effect
-_COARSE = {1: 101, 2: 41, 3: 17}  # points a column of a partial dependence, by their number
+# Chosen by hand:
+_EFFECT_POINTS = 64  # on the grid of a numeric column's effect
+_GRID_POINTS = {1: 101, 2: 41, 3: 17}  # per column of a partial dependence, by number of columns
 _BINS = 24  # of a density
-_ENDS = (5, 95)  # per cent of the rows between which an effect is put into words
-_MOST_POINTS = 4_000_000
+_ENDS = (5, 95)  # per cent of the rows: the range in which effects are described in words
+_MOST_POINTS = 4_000_000  # of a grid, times outputs
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,24 +34,24 @@ class Effects(Listing):
     ----------
     columns : list of N str
     outputs : list of L str
-        What the outputs speak for: classes, or "" for a single number.
+        Names of the outputs: classes, "y0", "y1" ..., or "" for a single number.
     base : (L,)
         The mean prediction, which the effects add to.
     grid : list of N arrays, (k_n,)
         Quantiles of a numeric column; the categories of a categorical one.
     values : list of N arrays, (k_n, L)
-        The effect at each point, zero on average over the rows. On the scale "response" the
-        prediction that base and effect alone make.
+        The effect at each point, zero on average over the rows. With scale="response", the
+        prediction from base and this effect alone.
     missing : list of N arrays, (L,)
         The same for a missing value.
     edges, density : lists of N arrays
-        Share of the rows between one edge and the next: even bins, and a wide one for a tail. For a
-        categorical column the shares of the categories, and None for edges.
+        Share of the rows between one edge and the next: bins of equal width, and a wide one for a
+        tail. For a categorical column the shares of the categories, and None for edges.
     variance, share : (N,)
-        Variance of the effect over the rows, outputs added up, and its share of the whole; on the
-        raw scale always.
+        Variance of the effect over the rows, summed over the outputs, and its share of the whole;
+        always on the raw scale.
     ends : list of N tuples, or None for a categorical column
-        Between which values the middle nine tenths of the rows lie.
+        The 5 % and 95 % quantiles: the middle nine tenths of the rows lie between them.
     scale : str
         "raw" or "response".
     """
@@ -82,7 +83,7 @@ class Effects(Listing):
 
 @dataclass(frozen=True, repr=False)
 class PartialDependence:
-    """The mean prediction with one, two or three columns set.
+    """The mean prediction with one, two or three columns fixed.
 
     Attributes
     ----------
@@ -91,7 +92,7 @@ class PartialDependence:
     grid : list of m arrays, (k_i,)
     values : (k_1, ..., k_m, L)
     pure : bool
-        Whether all terms of fewer columns, and the base, are taken out.
+        Whether all terms of fewer columns, and the base, are subtracted.
     scale : str
     """
 
@@ -111,7 +112,7 @@ class PartialDependence:
         )
 
     def to_pandas(self) -> Any:
-        """Return one line a point, with the columns' values and one column an output."""
+        """Return one line per point, with the columns' values and one column per output."""
         import pandas as pd
 
         points = np.meshgrid(*(np.arange(len(g)) for g in self.grid), indexing="ij")
@@ -134,9 +135,9 @@ def effects(model: FittedModel, background: Any = None, scale: str = "raw") -> E
     ----------
     model : fitted estimator
     background : table, optional
-        Gives the marginals and the grids; by default the training table, which the model remembers.
+        Gives the marginals and the grids; by default the training table, which the model keeps.
     scale : "raw" or "response"
-        "response" shows the prediction, such as a probability, that base and effect alone make.
+        "response" returns the prediction, such as a probability, from base and effect alone.
 
     Returns
     -------
@@ -159,7 +160,7 @@ def effects(model: FittedModel, background: Any = None, scale: str = "raw") -> E
     base = reading.base()
     grid, values, missing = [], [], []
     for n, (column, marginal) in enumerate(zip(reading.columns, reading.marginals)):
-        points, codes = _grid(column, marginal, _GRID)
+        points, codes = _grid(column, marginal, _EFFECT_POINTS)
         asked = np.append(codes, np.nan if column.categories is None else -1)
         found = reading.partial((n,), [design(reading.maps[n], asked)], pure=True)
         if scale == "response":
@@ -192,25 +193,25 @@ def partial_dependence(
     scale: str = "raw",
     pure: bool = False,
 ) -> PartialDependence:
-    """Return the mean prediction with one, two or three columns set to the points of a grid.
+    """Return the mean prediction with one, two or three columns fixed at the points of a grid.
 
-    Exact and without sampling: for every other column its mean function is put in. The other
-    columns are taken as independent, unless rows to average over are given.
+    Exact and without sampling: the mean over the other columns has a closed form. They are taken as
+    independent, unless rows to average over are given.
 
     Parameters
     ----------
     model : fitted estimator
     columns : str, int, or list of one to three
     grid : list of arrays, optional
-        Values of each column; by default quantiles of a number and all categories.
+        Values of each column; by default quantiles of a numeric column and all categories.
     background : table, optional
-        Average over its rows as they are, dependent columns and all: what brute force gives, row by
-        row. By default the product of the training marginals.
+        Average over its rows, with their dependence between columns, as brute force does row by
+        row. By default, over the product of the training marginals.
     scale : "raw" or "response"
-        "response" sends the mean raw prediction through the inverse link.
+        "response" applies the inverse link to the mean raw prediction.
     pure : bool
-        Return the pure interaction instead, all terms of fewer columns taken out. A background then
-        gives its marginals only.
+        Return the pure interaction instead: all terms of fewer columns are subtracted. Of a
+        background, only the marginals are then used.
 
     Returns
     -------
@@ -229,7 +230,9 @@ def partial_dependence(
     """
     _check_scale(scale)
     if scale == "response" and pure:
-        raise ValueError("A pure interaction is a difference: it has no scale='response'.")
+        raise ValueError(
+            "pure=True returns a difference, which has no scale='response'. Set scale='raw'."
+        )
     wanted = [columns] if isinstance(columns, str | int | np.integer) else list(columns)
     if not 1 <= len(wanted) <= 3:
         raise ValueError(f"columns must name one, two or three columns, got {len(wanted)}.")
@@ -240,7 +243,7 @@ def partial_dependence(
         reading = read(model, background)
     term = find_columns(model, wanted)
     points, codes = _points(model, term, grid, reading.marginals)
-    order = np.argsort(term)  # a reading wants the columns in their order
+    order = np.argsort(term)  # a reading takes the columns in their order
     designs = [design(reading.maps[term[i]], codes[i]) for i in order]
     found = reading.partial(tuple(term[i] for i in order), designs, pure, rows)
     found = np.transpose(found, [*np.argsort(order), len(term)])
@@ -262,10 +265,10 @@ def _end(which: Any, values: np.ndarray) -> float:
 def _points(
     model: FittedModel, term: Sequence[int], grid: Any, marginals: Sequence[Marginal]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return the points of each column of a term, and the same coded."""
+    """Return the points of each column of a term, and the same points coded."""
     columns = [model.columns_.columns[n] for n in term]
     if grid is None:
-        usual = [_grid(c, marginals[n], _COARSE[len(term)]) for c, n in zip(columns, term)]
+        usual = [_grid(c, marginals[n], _GRID_POINTS[len(term)]) for c, n in zip(columns, term)]
         points, codes = [list(part) for part in zip(*usual)]
     else:
         if len(term) == 1 and (len(grid) == 0 or np.ndim(grid[0]) == 0):
@@ -320,14 +323,14 @@ def _grid(column: Column, marginal: Marginal, n_points: int) -> tuple[np.ndarray
     at = np.round(np.linspace(0, len(known) - 1, n_points)).astype(int)
     points = np.unique(known)
     if len(points) > min(FEW_VALUES, n_points // 2):  # not a column of few values
-        # Half of the points on quantiles, half evenly between: long tails are to be seen too.
+        # Half of the points on quantiles, half at equal distances: long tails are shown too.
         even = np.linspace(known[1], known[-2], n_points // 2)
         points = np.unique(np.concatenate([known[at[::2]], known[-1:], even]))
     return points, points
 
 
 def _density(column: Column, marginal: Marginal) -> tuple[np.ndarray | None, np.ndarray]:
-    """Return edges and share of the rows between them; of categories the shares alone."""
+    """Return edges and the share of the rows between them; for categories, the shares only."""
     if column.categories is not None:
         return None, marginal.shares
     known = marginal.quantiles
@@ -335,14 +338,14 @@ def _density(column: Column, marginal: Marginal) -> tuple[np.ndarray | None, np.
         return known[:1].repeat(2), np.full(min(len(known), 1), 1.0 - marginal.missing)
     edges = _bins(known)
     below = share_below(known, edges)
-    below[-1] = 1.0  # the last bin has the rows of the last edge too
+    below[-1] = 1.0  # the last bin includes the rows at its upper edge
     return edges, (1.0 - marginal.missing) * np.diff(below)
 
 
 def _bins(quantiles: np.ndarray) -> np.ndarray:
-    """Return edges of even bins where the rows are, and of one wide bin for a tail beyond."""
+    """Return edges of equal bins where the rows are, and of one wide bin for each tail."""
     first, low, high, last = quantiles[[0, _ENDS[0], _ENDS[1], -1]]
-    if low < high:  # half a width beyond the middle nine tenths, where effects are looked at
+    if low < high:  # half a width beyond the middle nine tenths of the rows
         low, high = max(first, 1.5 * low - 0.5 * high), min(last, 1.5 * high - 0.5 * low)
     else:
         low, high = first, last
@@ -350,7 +353,7 @@ def _bins(quantiles: np.ndarray) -> np.ndarray:
 
 
 def _ends(column: Column, marginal: Marginal) -> tuple[float, float] | None:
-    """Return between which values the middle nine tenths of the rows lie."""
+    """Return the 5 % and 95 % quantiles."""
     if column.categories is not None:
         return None
     if len(marginal.quantiles) == 0:

@@ -1,13 +1,13 @@
-"""The basis elements of one column, as a person writes them.
+"""The basis elements of one column, as they are written in a formula.
 
-Where the map is a polynomial these are the powers of the column itself, in its own units, whatever
-the map standardises; of a categorical column they are the indicators of its categories.
+Where the map is a polynomial, these are the powers of the column in its own units, even if the map
+standardises it; for a categorical column they are the indicators of its categories.
 
 Indicators add up to one in every row that has a category, and so do hats. Where no training row
-lacked a value, the rows cannot tell a number that is added to the constant from the same number
-added to all the other elements: predictions are the same, and which of the two training arrives at
-is left to L2, that is, on a table without noise, to chance. Such elements are written with a mean
-of zero over the training rows, and the constant has what they have in common.
+lacks a value, a number may be added to the constant or to all the other elements, and predictions
+on the training rows are the same: which of the two the training finds depends on L2 and, on a table
+without noise, on chance. Such elements are therefore written with a mean of zero over the training
+rows, and their mean is added to the constant.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from polyadic.data.marginals import Marginal
 from polyadic.maps import OneHot, Polynomial
 from polyadic.maps.base import FeatureMap
 
-_ROUNDING = 1e-6  # of elements in float32 that add up to one
+_ROUNDING = 1e-6  # allowed error of a sum of elements in float32, a few times their precision
 
 
 class Elements:
-    """The basis elements of a column as they are written: the constant, then those with a name."""
+    """The basis elements of a column as they are written: the constant, then the named ones."""
 
     noun = "elements"
 
     def __init__(self, column: Column, feature_map: FeatureMap, marginal: Marginal | None = None):
         self.column, self.map = column, feature_map
-        self.first = int(feature_map.constant)  # number of the first element that has a name
+        self.first = int(feature_map.constant)  # number of the first named element
         self.shares: np.ndarray | None = None  # means of elements that add up to one in every row
         local = feature_map.constant and not feature_map.all_slots
         if local and marginal is not None and _adds_up_to_one(marginal):
@@ -52,12 +52,12 @@ class Elements:
         return np.vstack([core[:1] + mean, core[1:] - mean])
 
     def deviations(self, marginal: Marginal) -> np.ndarray:
-        """Return the standard deviation of each element that has a name, (m,)."""
+        """Return the standard deviation of each named element, (m,)."""
         variance = marginal.second.diagonal() - marginal.mean**2
         return np.sqrt(np.maximum(variance[1 + self.first :], 0.0))
 
     def find(self, value: Any) -> int:
-        """Return the place of the element that a person asks for, 0 for the constant."""
+        """Return the place of the element that the user names, 0 for the constant."""
         whole = isinstance(value, Integral) and not isinstance(value, bool)
         if not whole or not 0 <= value < self.map.dim:
             raise ValueError(
@@ -67,7 +67,7 @@ class Elements:
         return int(value) + 1 - self.first
 
     def value(self, k: int) -> Any:
-        """Return what a person asks for to get the element at place k."""
+        """Return the value for which `find` returns k."""
         return k - 1 + self.first
 
     def name(self, k: int) -> str:
@@ -86,27 +86,27 @@ class Powers(Elements):
         powers = core / np.concatenate([[1.0], self.map.element_std_])[:, None]
         powers[0] -= self.map.element_mean_ @ powers[1:]
         mean, std = self.map.mean_, self.map.std_
-        return self._written(-mean / std, 1.0 / std).T @ powers
+        return self._affine_powers(-mean / std, 1.0 / std).T @ powers
 
     def deviations(self, marginal: Marginal) -> np.ndarray:
-        """Write the powers of x in those of z, and these in the elements of the map."""
-        rows = self._written(self.map.mean_, self.map.std_)[1:, 1:] * self.map.element_std_
+        """Express the powers of x by those of z, and these by the elements of the map."""
+        rows = self._affine_powers(self.map.mean_, self.map.std_)[1:, 1:] * self.map.element_std_
         own = marginal.mean[2:]
         covariance = marginal.second.toarray()[2:, 2:] - np.outer(own, own)
         return np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", rows, covariance, rows), 0.0))
 
-    def _written(self, start: float, slope: float) -> np.ndarray:
-        """Write the powers of start + slope t in those of t."""
+    def _affine_powers(self, start: float, slope: float) -> np.ndarray:
+        """Express the powers of start + slope t by those of t; refuse an overflow."""
         out = affine_powers(self.map.d, start, slope)
         if not np.all(np.isfinite(out)) or out[-1, -1] == 0.0:
             raise ValueError(
                 f"Powers up to {self.map.d - 1} of column {self.column.name!r} in its own units "
-                "are beyond the range of numbers. Rescale the column, or lower d of its map."
+                "are beyond the range of float64. Rescale the column, or lower d of its map."
             )
         return out
 
     def name(self, k: int) -> str:
-        """Return the column, and its power where it has one."""
+        """Return the name of the column, with its power from 2 on."""
         return self.column.name if k == 1 else f"{self.column.name}^{k}"
 
 
@@ -116,11 +116,11 @@ class Indicators(Elements):
     map: OneHot
 
     def find(self, value: Any) -> int:
-        """Return the place of a category; -1 for one that folds into the constant."""
+        """Return the place of a category; -1 for one without an element of its own."""
         categories = self.column.categories or ()
         try:
             code = self.column.code_of.get(value)
-        except TypeError:  # a list, or another value that is no category
+        except TypeError:  # a list, or another value that cannot be a category
             code = None
         if code is None:
             listed = ", ".join(repr(c) for c in categories[:8])
@@ -160,7 +160,7 @@ def elements_of(
 def _adds_up_to_one(marginal: Marginal) -> bool:
     """Tell whether the elements besides the constant have the sum one in every row.
 
-    They do where that sum has the mean one and the second moment one.
+    They do where the mean and the second moment of that sum are one.
     """
     moments = marginal.mean[2:].sum(), marginal.second.tocsr()[2:, 2:].sum()
     return marginal.missing == 0.0 and bool(np.allclose(moments, 1.0, rtol=0, atol=_ROUNDING))
@@ -175,7 +175,7 @@ def affine_powers(d: int, start: float, slope: float) -> np.ndarray:
            [ 4., -8.,  4.]])
     """
     out = np.eye(d)
-    with np.errstate(over="ignore", invalid="ignore"):  # beyond the range of numbers: infinite
+    with np.errstate(over="ignore", invalid="ignore"):  # beyond the range of float64: infinite
         for k in range(1, d):
             out[k, : k + 1] = np.convolve(out[k - 1, :k], [start, slope])
     return out

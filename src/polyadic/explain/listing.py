@@ -9,18 +9,18 @@ import numpy as np
 
 from polyadic.data.tables import is_missing
 
-_MOST_LINES = 40
+_MOST_LINES = 40  # of a printed table
 
 
 class Listing(ABC):
-    """A result with rows that are worth reading."""
+    """A result that prints itself as a table."""
 
     @abstractmethod
     def table(self) -> dict[str, list[Any]]:
-        """Return the columns of the table by name, lists of one length; shares are numbers 0..1."""
+        """Return the columns of the table by name, as lists of equal length; shares are in 0..1."""
 
     def footer(self) -> str:
-        """Return a line to print below the table, or nothing."""
+        """Return a line to print below the table, or an empty text."""
         return ""
 
     def to_pandas(self) -> Any:
@@ -42,7 +42,7 @@ class Listing(ABC):
 
 
 def align(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    """Return the lines of a table, its first column to the left, the others to the right.
+    """Return the lines of a table, its first column aligned left, the others right.
 
     >>> align(("column", "share"), [("age", "10.0 %")])
     ['column   share', 'age     10.0 %']
@@ -55,7 +55,7 @@ def align(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def amount(value: Any) -> str:
-    """Write what a row holds.
+    """Write one value of a row.
 
     >>> amount(8.3252), amount(1432.0), amount(35682.25), amount("Sales"), amount(None)
     ('8.325', '1,432', '35,682', 'Sales', 'missing')

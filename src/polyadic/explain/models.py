@@ -1,4 +1,4 @@
-"""From a fitted model and a table to what explanations work on: readings, coded rows, columns."""
+"""Turn a fitted model and a table into what explanations use: readings, coded rows, columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read(model: FittedModel, background: Any = None) -> Reading:
     marginals = marginals_over(model, background)
     if not all(np.all(np.isfinite(a)) for m in marginals for a in (m.mean, m.second.data)):
         raise ValueError(
-            "The local features of a column are beyond the range of numbers, so nothing can be "
+            "The map of a column gives numbers beyond the range of float64, so nothing can be "
             "averaged over it. Fit again with maps='hat', or with Polynomial(normalize=True)."
         )
     cores = model.tensor_
@@ -33,7 +33,7 @@ def read(model: FittedModel, background: Any = None) -> Reading:
 
 
 def code(model: FittedModel, X: Any) -> list[np.ndarray]:
-    """Read a table as the model does; refuse one without rows."""
+    """Return the columns of a table, coded as by the model; refuse a table without rows."""
     check_is_fitted(model, "tensor_")
     coded = model.columns_.code(X, estimator_name=type(model).__name__)
     if len(coded[0]) == 0:

@@ -4,8 +4,8 @@ Shapes: N columns, R terms, L outputs. The CP model is
 
     f(x)_l = b_l + sum_n u_nl(x_n) + sum_r C_rl prod_n g_nr(x_n),
 
-with g_nr = <phi_n, a_r^(n)> and u_nl the additive part, where there is one. All that closed forms
-need of a table is, for every column, the mean and the covariance of (g_n, u_n).
+with g_nr = <phi_n, a_r^(n)> and u_nl the additive part, where there is one. The closed forms depend
+on a table only through the mean and the covariance of (g_n, u_n) for every column.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from polyadic.networks.cp import CPCores
 
 @dataclass(frozen=True)
 class ColumnMoments:
-    """What one column contributes to the moments.
+    """The mean and the covariance of one column's functions.
 
     Attributes
     ----------
     core : (1 + d, R + E)
-        Of g_n and, with an additive part, of u_n behind it (E is L then, else 0), for the features
-        of `polyadic.data.marginals.design`.
+        The core of g_n, followed by that of u_n where there is an additive part (E is L then, else
+        0), for the design of `polyadic.data.marginals.design`.
     marginal : Marginal
     mean : (R + E,)
     """
@@ -48,7 +48,7 @@ class ColumnMoments:
     def covariance(self) -> np.ndarray:
         """Covariance of the functions, (R + E, R + E).
 
-        Through the second moments of phi, a sparse matrix: the cost does not grow with n R^2.
+        From the second moments of phi, a sparse matrix: the cost does not depend on the rows.
         """
         centred = self.centred()
         return centred.T @ (self.marginal.second @ centred)
@@ -58,8 +58,8 @@ class ColumnMoments:
 class Moments:
     """The moments of all columns, and the output weights that belong to them.
 
-    Every g_nr is divided by its root mean square, and C takes the product of those. Means and
-    covariances then lie in [-1, 1], so that a product over hundreds of columns stays in range.
+    Every g_nr is divided by its root mean square, and C is multiplied by the product of those.
+    Means and covariances then lie in [-1, 1], so products over hundreds of columns do not overflow.
 
     Attributes
     ----------
@@ -107,9 +107,9 @@ class Moments:
 
 
 def joined_cores(cores: CPCores, maps: Sequence[FeatureMap]) -> list[np.ndarray]:
-    """Return the core of g_n, and of u_n behind it if any, of each column: N arrays (1 + d, R + E).
+    """Return for each column the core of g_n, followed by that of u_n: N arrays (1 + d, R + E).
 
-    In double precision, for the features of `polyadic.data.marginals.design`.
+    In double precision, for the design of `polyadic.data.marginals.design`.
     """
     out = []
     for n, feature_map in enumerate(maps):
@@ -126,7 +126,7 @@ def measure(cores: CPCores, maps: Sequence[FeatureMap], marginals: Sequence[Marg
     columns, log_size = [], np.zeros(rank)
     for core, marginal in zip(joined_cores(cores, maps), marginals):
         square = np.sum(core * (marginal.second @ core), axis=0)[:rank]
-        # A function that is zero on every row stays as it is: elsewhere it need not be zero.
+        # A function that is zero on every row is not divided: it need not be zero elsewhere.
         size = np.sqrt(np.where(square > 0, square, 1.0))
         log_size += np.log(size)
         core[:, :rank] /= size

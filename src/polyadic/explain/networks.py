@@ -1,13 +1,13 @@
 """The closed forms of a tensor network of any format.
 
-A network is linear in the part phi_n(x_n)' core_n of every column. So a column that is averaged out
-has its mean part in the place of its part, and the variance of the pure term of a set S of columns
-is <W, W> (`Format.order_norm`) of a network in whose cores the elements of column n are
+A network is linear in the part phi_n(x_n)' core_n of every column. So averaging over a column means
+replacing its part by the mean part, and the variance of the pure term of a set S of columns is
+<W, W> (`Format.order_norm`) of a network in which the core of column n is
 
-    sqrt of the covariance of the part, for n in S,        its mean, for n not in S,
+    a square root of the covariance of the part, for n in S,        its mean, for n not in S,
 
-exactly: no sampling, no grid. Several outputs add up. A factorization machine is written as a
-Tensor Train first (`Format.as_network`).
+exactly: no sampling, no grid. Variances of several outputs are added. A factorization machine is
+written as a Tensor Train first (`Format.as_network`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import numpy as np
 from scipy import sparse
 
 from polyadic.data.marginals import Marginal, design, full_core
-from polyadic.explain.reading import Reading, Term, quadrature
+from polyadic.explain.reading import ColumnSet, Reading, quadrature
 from polyadic.networks.base import Format
 from polyadic.networks.cores import NetworkCores
 from polyadic.training.model import FittedModel
 
-_NUMBERS = 4_000_000  # that a contraction may work on at a time
+_MOST_NUMBERS = 4_000_000  # (float64) that a contraction has in memory at a time; chosen by hand
 
 
 class NetworkReading(Reading):
-    """A network beside the marginals of its columns.
+    """A network together with the marginals of its columns.
 
     Shapes: parts (n, N, K) as in `polyadic.networks.base`.
     """
@@ -46,20 +46,20 @@ class NetworkReading(Reading):
         self.network, self.ends, self.lift = self.form.as_network(self.extras)
 
     def base(self) -> np.ndarray:
-        """Put all mean parts in."""
+        """Contract the mean parts of all columns."""
         return self.intercept + self.form.contract(self.means[None], self.extras)[0]
 
     def partial(
         self,
-        term: Term,
+        term: ColumnSet,
         designs: Sequence[sparse.csr_array],
         pure: bool = False,
         rows: Sequence[np.ndarray] | None = None,
     ) -> np.ndarray:
-        """Put mean parts in for all other columns; of a pure term, take the mean off its own."""
+        """Use the mean parts of all other columns; for a pure term, subtract those of its own."""
         parts = [phi @ self.cores[n] for phi, n in zip(designs, term)]
         if pure:
-            lifted = [self._spread(p - self.means[n]) for p, n in zip(parts, term)]
+            lifted = [self._lift_difference(p - self.means[n]) for p, n in zip(parts, term)]
         else:
             lifted = [self.lift(p) for p in parts]
         if rows is None:
@@ -77,15 +77,15 @@ class NetworkReading(Reading):
         pieces = zip(self.maps, rows, self.cores)
         return np.stack([design(m, x[start:stop]) @ core for m, x, core in pieces], axis=1)
 
-    def _spread(self, parts: np.ndarray) -> np.ndarray:
-        """Carry a difference of parts over to the network."""
+    def _lift_difference(self, parts: np.ndarray) -> np.ndarray:
+        """Return a difference of parts as `network` takes it."""
         return self.lift(parts) - self.lift(np.zeros_like(parts))
 
     # ---- variances ------------------------------------------------------------------------------
 
     @cached_property
     def _mean_cores(self) -> list[np.ndarray]:
-        """Cores of one element, that of the mean, N arrays (1, K)."""
+        """Cores of a single element, the mean part, N arrays (1, K)."""
         return [self.lift(mean)[None] for mean in self.means]
 
     @cached_property
@@ -95,7 +95,7 @@ class NetworkReading(Reading):
         for core, mean, marginal in zip(self.cores, self.means, self.marginals):
             centred = core.copy()
             centred[0] -= mean
-            out.append(self._spread(_root(centred.T @ (marginal.second @ centred))))
+            out.append(self._lift_difference(_square_root(centred.T @ (marginal.second @ centred))))
         return out
 
     @cached_property
@@ -110,8 +110,8 @@ class NetworkReading(Reading):
     def _variance(self, cores: Sequence[np.ndarray]) -> float:
         return max(float(self._norm(cores).real), 0.0)  # rounding may go below zero
 
-    def variances(self, max_order: int) -> Iterator[tuple[Term, float]]:
-        """Take the spread in the columns of a set, and the mean in all others."""
+    def variances(self, max_order: int) -> Iterator[tuple[ColumnSet, float]]:
+        """Use spread cores for the columns of a set, and mean cores for all others."""
         for order in range(1, max_order + 1):
             for term in combinations(range(self.n_columns), order):
                 cores = list(self._mean_cores)
@@ -120,7 +120,7 @@ class NetworkReading(Reading):
                 yield term, self._variance(cores)
 
     def total_variance(self) -> float:
-        """Add up the terms whose last column is n, over n: no difference of two large numbers."""
+        """Add up, over n, the terms whose last column is n; no two large numbers are subtracted."""
         both, mean = self._both_cores, self._mean_cores
         return sum(
             self._variance([*both[:n], spread, *mean[n + 1 :]])
@@ -128,21 +128,21 @@ class NetworkReading(Reading):
         )
 
     def column_variances(self) -> np.ndarray:
-        """Take the spread in one column, and both in all others."""
+        """Use the spread core of one column, and mean and spread of all others."""
         both = self._both_cores
         spreads = enumerate(self._spread_cores)
         return np.array([self._variance([*both[:n], g, *both[n + 1 :]]) for n, g in spreads])
 
     def order_variances(self) -> np.ndarray:
-        """Return the coefficients of the polynomial in z that z times every covariance makes.
+        """Return the coefficients of <W, W> as a polynomial in z, with z times every covariance.
 
         Its values at the roots of unity are the Fourier transform of its coefficients; half of the
-        roots will do, the others are their conjugates.
+        roots suffice, as the values at the others are conjugates.
         """
         n_columns = self.n_columns
         values = []
         for k in range((n_columns + 1) // 2 + 1):
-            root = np.exp(-1j * np.pi * k / (n_columns + 1))  # of z, which is its square
+            root = np.exp(-1j * np.pi * k / (n_columns + 1))  # the square root of z
             pairs = zip(self._mean_cores, self._spread_cores)
             values.append(self._norm([np.vstack([mean, root * g]) for mean, g in pairs]))
         return np.maximum(np.fft.irfft(values, n_columns + 1)[1:], 0.0)
@@ -155,16 +155,16 @@ class NetworkReading(Reading):
         background: Sequence[np.ndarray] | None,
         n_jobs: int | None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Integrate the slope in every part from the background to the row, straight.
+        """Integrate the slope in every part along the straight line from background to row.
 
-        The slope is a polynomial in the way gone, of degree N - 1 at most: Gauss-Legendre nodes
-        give the integral exactly.
+        Along the line, the slope is a polynomial of degree N - 1 at most: Gauss-Legendre nodes give
+        the integral exactly.
         """
         out = np.zeros((len(rows[0]), self.n_columns, len(self.intercept)))
         nodes = list(zip(*quadrature(self._degree - 1)))
-        for some, share, start, step in self._ways(rows, background):
+        for some, share, start, step in self._lines(rows, background):
             for t, weight in nodes:
-                found = self._along(start + t * step, step)
+                found = self._changes(start + t * step, step)
                 out[some] += weight * share * _sum_groups(found, out[some])
         return out, self.base() if background is None else self._mean_raw(background)
 
@@ -174,36 +174,36 @@ class NetworkReading(Reading):
         background: Sequence[np.ndarray] | None,
         n_jobs: int | None,
     ) -> np.ndarray:
-        """Integrate what a step in one part changes in the slopes of all others."""
+        """Integrate how much a step in one part changes the slopes of all others."""
         n_columns, n_outputs = self.n_columns, len(self.intercept)
         out = np.zeros((len(rows[0]), n_columns, n_columns, n_outputs))
-        for some, share, start, step in self._ways(rows, background):
+        for some, share, start, step in self._lines(rows, background):
             found = np.zeros((len(start), *out.shape[1:]))
             for t, weight in zip(*quadrature(self._degree - 2)):
                 here = start + t * step
-                before = self._along(here, step)
+                before = self._changes(here, step)
                 for n in range(n_columns - 1):
                     moved = here.copy()
                     moved[:, n] += step[:, n]
-                    change = self._along(moved, step) - before
+                    change = self._changes(moved, step) - before
                     found[:, n, n + 1 :] += weight * change[:, n + 1 :]
             out[some] += share * _sum_groups(found, out[some])
         return out
 
     @property
     def _degree(self) -> int:
-        """Number of columns in a product, at most."""
+        """Largest number of columns in a product."""
         return min(self.n_columns, self.form.order) if self.form.by_order else self.n_columns
 
-    def _ways(
+    def _lines(
         self, rows: Sequence[np.ndarray], background: Sequence[np.ndarray] | None
     ) -> Iterator[tuple[slice, float, np.ndarray, np.ndarray]]:
-        """Yield some rows against some backgrounds: rows, share, and parts of start and step.
+        """Yield blocks of lines from backgrounds to rows: rows, share, start and step of the parts.
 
-        Parts are (rows times backgrounds, N, K), the backgrounds of a row together; every
-        background weighs the same share.
+        Start and step are (rows times backgrounds, N, K), the backgrounds of one row next to each
+        other; `share` is the weight of one background.
         """
-        most = max(1, block_size(self.form) // 4)  # autograd keeps what it needs to go back
+        most = max(1, block_size(self.form) // 4)  # autograd keeps intermediate results
         n_backgrounds = 1 if background is None else len(background[0])
         several = min(n_backgrounds, max(1, math.isqrt(most)))
         some = max(1, most // several)
@@ -218,10 +218,10 @@ class NetworkReading(Reading):
                 target_each = np.repeat(target, len(start) // len(target), axis=0)
                 yield slice(i, i + some), 1.0 / n_backgrounds, start, target_each - start
 
-    def _along(self, parts: np.ndarray, step: np.ndarray) -> np.ndarray:
+    def _changes(self, parts: np.ndarray, step: np.ndarray) -> np.ndarray:
         """Return <df_l / d part_n, step_n> at these parts, (n, N, L), by automatic differentiation.
 
-        As f is affine in every part, this is what the whole step in part n changes.
+        As f is affine in every part, this is the change by the whole step in part n.
         """
         import torch
 
@@ -246,8 +246,8 @@ def weighed(
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Put the scale of the outputs into cores and extras, in double precision.
 
-    cores : N arrays (.., K), the elements of each column, that of the constant first. It is left
-    out where the format has no use for it.
+    cores : N arrays (.., K), the elements of each column, the constant first; it becomes zero where
+    the format does not use it.
     """
     cores = [np.array(core, dtype=np.float64) for core in cores]
     if not tensor.format.constants:
@@ -258,15 +258,15 @@ def weighed(
 
 
 def block_size(form: Format) -> int:
-    """Return how many rows may be contracted at a time."""
-    return max(1, _NUMBERS // max(form.numbers_per_row(), form.n_columns * form.width))
+    """Return how many rows to contract at a time."""
+    return max(1, _MOST_NUMBERS // max(form.numbers_per_row(), form.n_columns * form.width))
 
 
 def contract_grid(
     network: Format,
     extras: Sequence[np.ndarray],
     others: Iterable[np.ndarray],
-    term: Term,
+    term: ColumnSet,
     parts: Sequence[np.ndarray],
 ) -> np.ndarray:
     """Contract with the columns of a term on a grid, (k_1, ..., k_m, L).
@@ -276,11 +276,13 @@ def contract_grid(
     network, extras
         A format that is linear in every part.
     others : blocks (b, N, K)
-        Parts of all columns, those of the term ignored; the result is the mean over them.
+        Parts of all columns, of which those of the term are ignored; the result is the mean over
+        all blocks.
     parts : m arrays (k_i, K)
-        Of the columns of the term.
+        Parts of the columns of the term.
     """
-    # A column of more points than its part has numbers is met last: f is linear in its part.
+    # f is linear in each part: a column with more than K points is contracted with the identity,
+    # and multiplied by its parts at the end.
     asked = [np.eye(network.width) if len(p) > network.width else p for p in parts]
     shape = [len(p) for p in asked]
     out, weight = np.zeros((math.prod(shape), network.n_outputs)), 0
@@ -301,13 +303,13 @@ def contract_grid(
     return out
 
 
-def _root(covariance: np.ndarray) -> np.ndarray:
-    """Return G with G' G the covariance, (k, K), in the k directions in which it is not zero."""
+def _square_root(covariance: np.ndarray) -> np.ndarray:
+    """Return G : (k, K) with G' G the covariance, for its k eigenvalues that are not zero."""
     values, vectors = np.linalg.eigh(covariance)
     kept = values > 1e-16 * values.max(initial=0.0)
     return np.sqrt(values[kept])[:, None] * vectors[:, kept].T
 
 
 def _sum_groups(values: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """Add up neighbours, so that as many rows are left as `like` has."""
+    """Add up groups of neighbouring rows, one group for each row of `like`."""
     return values.reshape(len(like), -1, *values.shape[1:]).sum(axis=1)

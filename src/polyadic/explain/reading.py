@@ -1,7 +1,7 @@
-"""What can be read off a fitted model, whatever its format.
+"""The closed forms that explanations are computed from, for models of any format.
 
-A `Reading` is a model beside the marginals of its columns. Effects, interactions and Shapley values
-are written once, on its methods; `polyadic.explain.cp` has them for CP and
+A `Reading` is a model together with the marginals of its columns. Effects, interactions and Shapley
+values call its methods; `polyadic.explain.cp` implements them for CP and
 `polyadic.explain.networks` for the other formats. `polyadic.explain.models` finds the one that a
 model needs.
 """
@@ -19,7 +19,7 @@ from polyadic.data.marginals import Marginal
 from polyadic.maps.base import FeatureMap
 from polyadic.training.model import FittedModel
 
-Term = tuple[int, ...]  # numbers of columns, ascending
+ColumnSet = tuple[int, ...]  # numbers of columns, ascending
 
 
 class Reading(ABC):
@@ -45,24 +45,24 @@ class Reading(ABC):
     @abstractmethod
     def partial(
         self,
-        term: Term,
+        term: ColumnSet,
         designs: Sequence[sparse.csr_array],
         pure: bool = False,
         rows: Sequence[np.ndarray] | None = None,
     ) -> np.ndarray:
-        """Return the mean prediction with the columns of a term set, (k_1, ..., k_m, L).
+        """Return the mean prediction with the columns of `term` fixed, (k_1, ..., k_m, L).
 
-        Over the marginals of the other columns or, where given, over coded rows as they are.
-        Pure: the term of the functional ANOVA, less all terms of fewer columns.
+        The mean is over the marginals of the other columns or, where given, over coded rows. With
+        `pure`, return the term of the functional ANOVA: all terms of fewer columns are subtracted.
         """
 
     @abstractmethod
-    def variances(self, max_order: int) -> Iterator[tuple[Term, float]]:
+    def variances(self, max_order: int) -> Iterator[tuple[ColumnSet, float]]:
         """Yield every set of up to `max_order` columns and the variance of its pure term."""
 
     @abstractmethod
     def total_variance(self) -> float:
-        """Return the variance over all orders, outputs added up."""
+        """Return the variance over all orders, summed over the outputs."""
 
     @abstractmethod
     def column_variances(self) -> np.ndarray:
@@ -92,7 +92,7 @@ class Reading(ABC):
 
 
 def quadrature(degree: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return places in 0..1 and weights that integrate polynomials of this degree exactly.
+    """Return nodes in 0..1 and weights that integrate polynomials of this degree exactly.
 
     >>> nodes, weights = quadrature(3)
     >>> len(nodes), float(round(np.sum(weights * nodes**3), 12))

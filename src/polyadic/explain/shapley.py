@@ -2,8 +2,8 @@
 
 The value of a set of columns is the mean prediction with those columns as in the row and all others
 from the background. For a function that is a product over columns, the mean over all orders in
-which columns join is one integral over t from 0 to 1, of a polynomial: Gauss-Legendre nodes give it
-exactly, in O(N^2 R) a row for all columns at once.
+which columns can be added is one integral over t from 0 to 1, of a polynomial: Gauss-Legendre nodes
+give it exactly, in O(N^2 R) per row for all columns at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from polyadic.explain.models import code, read
 from polyadic.explain.reading import Reading
 from polyadic.training.model import FittedModel, output_names, threads_of
 
-_MOST_NUMBERS = 250_000_000  # of a result
+_MOST_NUMBERS = 250_000_000  # (float64, 2 GB) of a result; chosen by hand
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,7 +34,7 @@ class Shapley(Listing):
     columns : list of N str
     outputs : list of L str
     data : list of N arrays, (n,)
-        What the rows hold.
+        The values of the rows.
     """
 
     values: np.ndarray
@@ -48,11 +48,11 @@ class Shapley(Listing):
 
     @property
     def importance(self) -> np.ndarray:
-        """Mean absolute value of each column, outputs added up, (N,)."""
+        """Mean absolute value of each column, summed over the outputs, (N,)."""
         return np.abs(self.values).mean(axis=0).sum(axis=-1)
 
     def table(self) -> dict[str, list[Any]]:
-        """Return value and Shapley value for one row, the mean absolute one for several."""
+        """Return value and Shapley value for one row, mean absolute Shapley values for several."""
         one = len(self) == 1 and self.values.shape[2] == 1
         size = np.abs(self.values[0, :, 0]) if one else self.importance
         order = np.argsort(-size, kind="stable")
@@ -63,7 +63,7 @@ class Shapley(Listing):
         return {"column": names, "mean |value|": self.importance[order].tolist()}
 
     def footer(self) -> str:
-        """Return what the values are added to."""
+        """Return the base that the values are added to."""
         base = ", ".join(f"{b:.4g}" for b in self.base)
         if len(self) == 1 and len(self.base) == 1:
             return f"Base {base}, prediction {self.base[0] + self.values[0, :, 0].sum():.4g} (raw)."
@@ -102,8 +102,8 @@ class ShapleyInteractions:
     Attributes
     ----------
     values : (n, N, N, L)
-        Symmetric. Off the diagonal half of the interaction index of a pair, so that both halves add
-        up to it; on the diagonal what is left of the column's Shapley value. Every row of a matrix
+        Symmetric. Off the diagonal, half of the interaction index of a pair, so that both entries
+        add up to it; on the diagonal, the rest of the column's Shapley value. Every row of a matrix
         adds up to the Shapley value of its column.
     base : (L,)
     columns : list of N str
@@ -129,9 +129,10 @@ def shapley(model: FittedModel, X: Any, background: Any = None) -> Shapley:
     X : table
         The rows to explain.
     background : table, optional
-        Columns that have not joined come from its rows, each row as it is: interventional Shapley
-        values. They cost as much as so many rows or, with few columns, as all sets of columns. By
-        default from the product of the training marginals, at the cost of one row.
+        Columns outside a set are taken from its rows: interventional Shapley values. The cost is
+        multiplied by its number of rows or, with few columns, grows with the number of all sets of
+        columns. By default, they are taken from the product of the training marginals, at the cost
+        of a single background row.
 
     Returns
     -------
@@ -157,7 +158,9 @@ def explain_coded(model: FittedModel, rows: list[np.ndarray], background: Any) -
     reading, other = _prepare(model, background)
     _check_size(len(rows[0]) * reading.n_columns * model.tensor_.n_outputs)
     values, base = reading.shapley(rows, other, threads_of(model))
-    return Shapley(values, base, model.columns_.names, output_names(model), held(model, rows))
+    return Shapley(
+        values, base, model.columns_.names, output_names(model), decode_rows(model, rows)
+    )
 
 
 def shapley_interactions(model: FittedModel, X: Any, background: Any = None) -> ShapleyInteractions:
@@ -171,7 +174,7 @@ def shapley_interactions(model: FittedModel, X: Any, background: Any = None) -> 
     Returns
     -------
     ShapleyInteractions
-        In the convention of the package shap: a pair's index is halved between its two places.
+        In the convention of the package shap: each of the two entries of a pair has half its index.
     """
     rows, (reading, other) = code(model, X), _prepare(model, background)
     _check_size(len(rows[0]) * reading.n_columns**2 * model.tensor_.n_outputs)
@@ -184,8 +187,8 @@ def shapley_interactions(model: FittedModel, X: Any, background: Any = None) -> 
     return ShapleyInteractions(pairs, base, model.columns_.names, output_names(model))
 
 
-def held(model: FittedModel, rows: list[np.ndarray]) -> list[np.ndarray]:
-    """Return coded rows as a person knows them: categories by name."""
+def decode_rows(model: FittedModel, rows: list[np.ndarray]) -> list[np.ndarray]:
+    """Return coded rows with their categories instead of codes."""
     out = []
     for column, x in zip(model.columns_.columns, rows):
         if column.categories is None:
@@ -206,8 +209,8 @@ def _prepare(model: FittedModel, background: Any) -> tuple[Reading, list[np.ndar
 def _check_size(numbers: int) -> None:
     if numbers > _MOST_NUMBERS:
         raise ValueError(
-            f"The result would hold {numbers:,} numbers, at most {_MOST_NUMBERS:,} are made at a "
-            "time. Explain fewer rows at once."
+            f"The result would hold {numbers:,} numbers, and at most {_MOST_NUMBERS:,} are "
+            "allowed. Explain fewer rows at a time."
         )
 
 

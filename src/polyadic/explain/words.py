@@ -1,4 +1,4 @@
-"""A model, or one prediction, in a few plain sentences."""
+"""Describe a model, or one prediction, in a few plain sentences."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from polyadic.explain.models import code
 from polyadic.explain.shapley import explain_coded
 from polyadic.training.model import FittedModel, classes_of
 
-_LEAST_SHARE = 0.001  # weaker terms are not worth a sentence
-_MOST_DIGITS = 6  # behind the point; smaller numbers are written in powers of ten
-_WIGGLE = 0.1  # share of its range that a monotone effect may go back
+# Chosen by hand:
+_LEAST_SHARE = 0.001  # of the variance; weaker terms get no sentence
+_MOST_DIGITS = 6  # decimals; smaller numbers are written in powers of ten
+_WIGGLE = 0.1  # share of its range by which a monotone effect may go against its direction
 
 
 def in_words(model: FittedModel, top: int = 5, background: Any = None) -> list[str]:
-    """Say what the strongest effects and interactions are, in up to `top` sentences.
+    """Describe the strongest effects and interactions, in up to `top` sentences.
 
     Shares are of the variance of the model under the product of the columns' marginals, as in
     `interactions`; effects are those of `effects`, between the 5 % and the 95 % quantile of a
@@ -45,7 +46,7 @@ def in_words(model: FittedModel, top: int = 5, background: Any = None) -> list[s
 
 
 def describe(model: FittedModel, row: Any, top: int = 5, background: Any = None) -> str:
-    """Say how one prediction comes about, in plain English.
+    """Describe in plain English how one prediction comes about.
 
     The numbers are exact Shapley values, as in `shapley`.
 
@@ -53,9 +54,9 @@ def describe(model: FittedModel, row: Any, top: int = 5, background: Any = None)
     ----------
     model : fitted estimator
     row : dict, array, or table of one row
-        A dict goes from column to value.
+        A dict maps column names to values.
     top : int
-        How many columns to name; the others are added up.
+        How many columns to name; the effects of the others are added up.
     background : table, optional
         As in `shapley`.
 
@@ -68,7 +69,7 @@ def describe(model: FittedModel, row: Any, top: int = 5, background: Any = None)
     >>> model = model.fit(X, 2 * X[:, 0] - X[:, 1])
     >>> print(describe(model, {"x0": 9.0, "x1": 2.0, "x2": 5.0}, top=2))
     The prediction is 16.0, 10.8 above the average of 5.2.
-    x0 = 9 adds 7.6. x1 = 2 adds 3.1. The other column changes next to nothing.
+    x0 = 9 adds 7.6. x1 = 2 adds 3.1. The other column changes almost nothing.
     """
     if isinstance(top, bool) or not isinstance(top, Integral) or top < 1:
         raise ValueError(f"top must be a whole number of at least 1, got {top!r}.")
@@ -87,15 +88,15 @@ def describe(model: FittedModel, row: Any, top: int = 5, background: Any = None)
         change = own[rest].sum()
         tiny = abs(change) < 0.01 * np.abs(own).sum()
         verb = _adds(change, number, several=len(rest) > 1)
-        parts.append(f"{who} {_NEXT_TO_NOTHING[len(rest) > 1] if tiny else verb}.")
+        parts.append(f"{who} {_ALMOST_NOTHING[len(rest) > 1] if tiny else verb}.")
     return parts[0] + "\n" + " ".join(parts[1:])
 
 
-_NEXT_TO_NOTHING = {False: "changes next to nothing", True: "change next to nothing"}
+_ALMOST_NOTHING = {False: "changes almost nothing", True: "change almost nothing"}
 
 
 def _one_row(model: FittedModel, row: Any) -> list[np.ndarray]:
-    """Return one row, coded, whatever it came as."""
+    """Return one row, coded, from a dict, a Series, an array or a table."""
     if hasattr(row, "to_dict") and getattr(row, "ndim", 2) == 1:  # a pandas Series
         row = row.to_dict()
     if isinstance(row, Mapping):
@@ -108,12 +109,14 @@ def _one_row(model: FittedModel, row: Any) -> list[np.ndarray]:
         row = [list(row)] if not isinstance(row, np.ndarray) else row[None]
     rows = code(model, row)
     if len(rows[0]) != 1:
-        raise ValueError(f"describe takes one row, got {len(rows[0])}. Pass X[:1], say.")
+        raise ValueError(
+            f"describe takes one row, got {len(rows[0])}. Pass one row, such as X[:1]."
+        )
     return rows
 
 
 def _opening(model: FittedModel, raw: np.ndarray, base: np.ndarray, output: int) -> str:
-    """Say what is predicted, and where the account starts from."""
+    """Return the first sentence: what is predicted, and what the average is."""
     both = model.response(np.array([raw, base]))
     classes = classes_of(model)
     if classes is not None:
@@ -148,7 +151,7 @@ def _adds(value: float, number: _Numbers, several: bool = False) -> str:
 
 
 def sentences(found: Effects, terms: Interactions, outcome: str = "the prediction") -> list[str]:
-    """Put each term into a sentence; weak ones are left out."""
+    """Return a sentence for each term; weak ones are left out."""
     out = []
     for columns, _, share in terms.rows:
         if share < _LEAST_SHARE:
@@ -162,7 +165,7 @@ def sentences(found: Effects, terms: Interactions, outcome: str = "the predictio
 
 
 def _outcome(model: FittedModel) -> str:
-    """Return the words for what the raw prediction is."""
+    """Return what to call the raw prediction in a sentence."""
     classes = classes_of(model)
     if classes is not None:
         return f"the score of {classes.tolist()[-1]!r}"
@@ -186,7 +189,7 @@ def _effect(found: Effects, n: int, outcome: str) -> str:
             f"to {effect(value[high])} for {grid[high]!r}"
         )
     inside = (grid >= ends[0]) & (grid <= ends[1])
-    if inside.sum() < 2:  # nearly all rows have one value; the others make the effect
+    if inside.sum() < 2:  # nearly all rows have one value, so show all points
         inside[:] = True
     return f"{name} {_curve(grid[inside], value[inside], outcome)}"
 
@@ -214,7 +217,7 @@ def _curve(x: np.ndarray, y: np.ndarray, outcome: str) -> str:
 
 
 def _direction(y: np.ndarray) -> int:
-    """Return 1 where y goes up, -1 where it goes down, 0 where it does both; wiggles are let be."""
+    """Return 1 where y goes up, -1 where it goes down, 0 for both; small changes do not count."""
     allowed = _WIGGLE * np.ptp(y)
     falls = np.max(np.maximum.accumulate(y) - y) > allowed
     rises = np.max(y - np.minimum.accumulate(y)) > allowed
@@ -222,7 +225,7 @@ def _direction(y: np.ndarray) -> int:
 
 
 class _Numbers:
-    """Write numbers with the digits that their range calls for, two of it or more."""
+    """Write numbers with as many decimals as their range needs, at least two digits of it."""
 
     def __init__(self, values: np.ndarray, signed: bool = False, n_digits: int = 2):
         span = float(np.ptp(values)) or float(np.max(np.abs(values)))
