@@ -37,7 +37,7 @@ def test_demo_goes_on_with_the_synthetic_table(unreachable, tmp_path, monkeypatc
     )
     result = run("demo", "--quick", "--out", tmp_path / "pictures")
     assert result.exit_code == 0, result.output
-    assert "cannot be had here" in result.output
+    assert "cannot be obtained here" in result.output
     assert "Synthetic table, the paper's split: 400 / 480 / 600 rows" in result.output
     for model in ("polyadic CPRegressor", *demo.RIVALS):
         row = next(line for line in result.output.splitlines() if line.startswith(f"│ {model} "))
@@ -82,7 +82,7 @@ def test_demo_without_matplotlib_leaves_the_pictures_out(unreachable, tmp_path, 
 
 
 def test_units_lead_back_to_the_table():
-    task = demo._task(datasets.load_synthetic, "Synthetic table", "y")
+    task = demo._read(datasets.load_synthetic, "Synthetic table", "y")
     X = datasets.load_synthetic().data
     for part in (task.split.X_train, task.split.X_val, task.split.X_test):
         back = task.shift + task.scale * part
@@ -91,7 +91,7 @@ def test_units_lead_back_to_the_table():
 
 
 def test_effects_lead_back_to_the_units_of_the_table():
-    task = demo._task(datasets.load_synthetic, "Synthetic table", "y")
+    task = demo._read(datasets.load_synthetic, "Synthetic table", "y")
     model = CPRegressor(n_members=1, rank=4, max_iter=3, random_state=0)
     model.fit(task.table(task.split.X_train), task.split.y_train)
     found = explain.effects(model)

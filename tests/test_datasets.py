@@ -411,5 +411,5 @@ def test_synthetic_is_the_same_every_time():
 def test_unknown_split_lists_the_right_ones():
     with pytest.raises(ValueError, match=r"Unknown split 'papers'\. Choose from: 'paper', False"):
         datasets.load_synthetic(split="papers")
-    with pytest.raises(ValueError, match="exclude each other"):
+    with pytest.raises(ValueError, match="cannot be combined"):
         datasets.load_synthetic(split="paper", return_X_y=True)

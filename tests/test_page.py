@@ -324,7 +324,9 @@ def test_what_the_page_cannot_compute_is_refused(fitted, tmp_path):
     network = polyadic.TNRegressor("tt", rank=2, max_iter=1).fit(X, y)
     with pytest.raises(TypeError, match="format 'cp', got a TNRegressor of format 'tt'"):
         write(network, X, y, tmp_path)
-    with pytest.raises(ValueError, match=r"Square is not part of polyadic. It knows: bspline, "):
+    with pytest.raises(
+        ValueError, match=r"Square is not part of polyadic. It can compute: bspline, "
+    ):
         write(tiny_regressor(maps=Square(3)).fit(X, y), X, y, tmp_path)
     broken = tiny_regressor().fit(X, y)
     broken.tensor_.weights[:] = np.nan

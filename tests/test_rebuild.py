@@ -285,7 +285,7 @@ NETWORK_FORGERIES = {
         ),
         "has the shape",
     ),
-    "no outputs": (reshape("intercept", lambda a: a[:0]), "nothing is left to predict"),
+    "no outputs": (reshape("intercept", lambda a: a[:0]), "at least one output"),
     "multiplier": (reshape("multiplier", lambda a: a[:1]), "'multiplier' has the shape"),
     "multiplier not finite": (reshape("multiplier", lambda a: a / 0.0), "finite"),
     "extra missing": (reshape("extras.0", lambda _: None), r"'extras\.0' is missing"),

@@ -11,7 +11,7 @@ _NEEDED = ("typer", "click", "rich", "pyarrow")
 
 
 def main() -> None:
-    """Run the command line, or say what to install for it."""
+    """Run the command line, or print what to install for it."""
     try:
         from polyadic.cli.app import app
     except ModuleNotFoundError as error:

@@ -23,10 +23,10 @@ from polyadic.data.columns import Columns
 from polyadic.estimators import CPRegressor
 from polyadic.explain.words import sentences
 
-_LEAST_SECONDS = 0.2  # predictions are timed again until so long has passed
-_FITS, _SHORT_FIT = 3, 1.0  # fits shorter than a second are timed three times; the best counts
-_QUICK = {"n_members": 2, "rank": 4, "max_iter": 3}
-_QUICK_ROWS = 400
+_LEAST_SECONDS = 0.2  # predictions are repeated until they have taken this long in all
+_FITS, _SHORT_FIT = 3, 1.0  # fits shorter than a second are timed three times; the shortest counts
+_QUICK = {"n_members": 2, "rank": 4, "max_iter": 3}  # settings of --quick
+_QUICK_ROWS = 400  # training rows of --quick
 
 RIVALS: dict[str, Callable[[], Any]] = {
     "Linear regression": LinearRegression,
@@ -36,8 +36,8 @@ RIVALS: dict[str, Callable[[], Any]] = {
 
 
 @dataclass(frozen=True)
-class Task:
-    """A standardised split, and what leads back to the units of the table.
+class DemoData:
+    """A standardised split, and how to return to the units of the table.
 
     A column in its own units is shift + scale times the standardised one, and so is the target.
     """
@@ -70,108 +70,111 @@ class Result:
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("demo"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few rows, a tiny model: to see that all works.")
+        bool,
+        typer.Option("--quick", help="Few rows and a tiny model, to check that everything works."),
     ] = False,
 ) -> None:
-    """Fit a model, compare it with three others, and say what it has learnt.
+    """Fit a model, compare it with three others, and describe what it has learnt.
 
     California housing on the split of the paper, 13,208 training rows; takes half a minute.
     """
     console = Console(highlight=False)
-    task = load_task(console)
+    data = load_data(console)
     if quick:
         rows = slice(_QUICK_ROWS)
-        task = replace(
-            task,
+        data = replace(
+            data,
             split=replace(
-                task.split, X_train=task.split.X_train[rows], y_train=task.split.y_train[rows]
+                data.split, X_train=data.split.X_train[rows], y_train=data.split.y_train[rows]
             ),
         )
-    model, first = fit_ours(task, console, quick)
+    model, first = fit_ours(data, console, quick)
     results = [first]
     for name, make in RIVALS.items():
         with console.status(f"Fitting {name} ..."):
-            split = task.split
+            split = data.split
             parts = (split.X_train, split.X_val, split.X_test)
-            results.append(measure(name, make(), task, *parts))
+            results.append(measure(name, make(), data, *parts))
         console.print(f"Fitted {name}.", style="dim")
-    console.print(comparison(task, results))
+    console.print(comparison(data, results))
     found = explain.effects(model)
-    tell(model, found, task, console)
-    draw(model, in_units(found, task), out, console)
+    print_findings(model, found, data, console)
+    draw(model, in_units(found, data), out, console)
 
 
-# ---- the task -----------------------------------------------------------------------------------
+# ---- the data -----------------------------------------------------------------------------------
 
 
-def load_task(console: Console) -> Task:
+def load_data(console: Console) -> DemoData:
     """Return California housing or, where no source of it can be reached, the synthetic table."""
     try:
         with console.status("Fetching California housing ..."):
-            return _task(datasets.fetch_california_housing, "California housing", "100,000 dollars")
+            return _read(datasets.fetch_california_housing, "California housing", "100,000 dollars")
     except datasets.DatasetUnavailable as error:
-        console.print(f"California housing cannot be had here. {error}", markup=False)
-        console.print("The demo goes on with the synthetic table of the paper.\n")
-        return _task(datasets.load_synthetic, "Synthetic table", "the units of y")
+        console.print(f"California housing cannot be obtained here. {error}", markup=False)
+        console.print("The demo continues with the synthetic table of the paper.\n")
+        return _read(datasets.load_synthetic, "Synthetic table", "the units of y")
 
 
-def _task(load: Callable[..., Any], title: str, unit: str) -> Task:
+def _read(load: Callable[..., Any], title: str, unit: str) -> DemoData:
     whole, split = load(), load(split="paper")
     raw = np.column_stack(Columns.learn(whole.data)[1])
     standard = np.vstack([split.X_train, split.X_val, split.X_test])
     target = np.concatenate([split.y_train, split.y_val, split.y_test])
-    # Both hold the same rows, if in another order: their ranges tell the scale.
+    # Both hold the same rows in a different order, so their ranges give the scale.
     scale = np.ptp(raw, axis=0) / np.ptp(standard, axis=0)
     shift = raw.min(axis=0) - scale * standard.min(axis=0)
     target_scale = float(np.ptp(whole.target) / np.ptp(target))
     target_shift = float(whole.target.min() - target_scale * target.min())
     names = whole.feature_names
-    return Task(title, unit, split, names, shift, scale, target_shift, target_scale)
+    return DemoData(title, unit, split, names, shift, scale, target_shift, target_scale)
 
 
 # ---- fitting and comparing ----------------------------------------------------------------------
 
 
-def fit_ours(task: Task, console: Console, quick: bool) -> tuple[CPRegressor, Result]:
-    """Fit the default CPRegressor, compiled beforehand, and measure it."""
-    split = task.split
-    X, X_val, X_test = (task.table(part) for part in (split.X_train, split.X_val, split.X_test))
-    message = "Compiling the kernels: about 15 s the first time, then they are kept ..."
+def fit_ours(data: DemoData, console: Console, quick: bool) -> tuple[CPRegressor, Result]:
+    """Fit the default CPRegressor, with kernels compiled before, and measure it."""
+    split = data.split
+    X, X_val, X_test = (data.table(part) for part in (split.X_train, split.X_val, split.X_test))
+    message = (
+        "Compiling the kernels: about 15 s the first time, later they are read from a cache ..."
+    )
     with console.status(message):
         warm = CPRegressor(**_QUICK, random_state=0).fit(X.slice(0, 200), split.y_train[:200])
         warm.predict(X_val)
     console.print(
-        "The kernels are compiled: that is done once (about 15 s) and not in the times below.",
+        "The kernels are compiled: this is done once (about 15 s) and not part of the times below.",
         style="dim",
     )
     model = CPRegressor(verbose=1, random_state=0, **(_QUICK if quick else {}))
-    return model, measure("polyadic CPRegressor", model, task, X, X_val, X_test, once=True)
+    return model, measure("polyadic CPRegressor", model, data, X, X_val, X_test, once=True)
 
 
 def measure(
-    name: str, model: Any, task: Task, X: Any, X_val: Any, X_test: Any, once: bool = False
+    name: str, model: Any, data: DemoData, X: Any, X_val: Any, X_test: Any, once: bool = False
 ) -> Result:
-    """Fit a model on the training rows; time it and judge it on the others."""
+    """Fit a model on the training rows; measure its time, and its error on the other rows."""
     fits: list[float] = []
     while not fits or (len(fits) < _FITS and fits[-1] < _SHORT_FIT and not once):
         start = time.perf_counter()
-        model.fit(X, task.split.y_train)
+        model.fit(X, data.split.y_train)
         fits.append(time.perf_counter() - start)
-    validation = float(np.mean((model.predict(X_val) - task.split.y_val) ** 2))
+    validation = float(np.mean((model.predict(X_val) - data.split.y_val) ** 2))
     times: list[float] = []
     while sum(times) < _LEAST_SECONDS:
         start = time.perf_counter()
         prediction = model.predict(X_test)
         times.append(time.perf_counter() - start)
-    test = float(np.mean((prediction - task.split.y_test) ** 2))
+    test = float(np.mean((prediction - data.split.y_test) ** 2))
     return Result(name, validation, test, min(fits), 1e6 * min(times) / len(prediction))
 
 
-def comparison(task: Task, results: list[Result]) -> Table:
+def comparison(data: DemoData, results: list[Result]) -> Table:
     """Return the table of the models, the best of each column in bold."""
-    sizes = [f"{len(y):,}" for y in (task.split.y_train, task.split.X_val, task.split.y_test)]
+    sizes = [f"{len(y):,}" for y in (data.split.y_train, data.split.X_val, data.split.y_test)]
     table = Table(
-        title=f"{task.title}, the paper's split: {' / '.join(sizes)} rows",
+        title=f"{data.title}, the paper's split: {' / '.join(sizes)} rows",
         title_justify="left",
         title_style="bold",
         caption="MSE of the standardised target. Best in bold. Settings: defaults unless noted.",
@@ -193,13 +196,13 @@ def comparison(task: Task, results: list[Result]) -> Table:
 # ---- explaining ---------------------------------------------------------------------------------
 
 
-def in_units(found: explain.Effects, task: Task) -> explain.Effects:
+def in_units(found: explain.Effects, data: DemoData) -> explain.Effects:
     """Return the effects in the units of the table, not in standard deviations."""
-    lines = list(zip(task.shift, task.scale))
-    size = task.target_scale
+    lines = list(zip(data.shift, data.scale))
+    size = data.target_scale
     return replace(
         found,
-        base=task.target_shift + size * found.base,
+        base=data.target_shift + size * found.base,
         grid=[a + b * x for (a, b), x in zip(lines, found.grid)],
         values=[v * size for v in found.values],
         missing=[v * size for v in found.missing],
@@ -209,22 +212,24 @@ def in_units(found: explain.Effects, task: Task) -> explain.Effects:
     )
 
 
-def tell(model: CPRegressor, found: explain.Effects, task: Task, console: Console) -> None:
+def print_findings(
+    model: CPRegressor, found: explain.Effects, data: DemoData, console: Console
+) -> None:
     """Print the strongest effects and interactions in words."""
     terms = explain.interactions(model, max_order=2, top=7)
     console.print("\nWhat the model has learnt", style="bold")
     console.print(
-        f"Exact, from its weights. Columns as if independent; effects in {task.unit}.",
+        f"Exact, from its weights. Columns are taken as independent; effects in {data.unit}.",
         style="dim",
     )
     listing = Table.grid(padding=(0, 1))
-    for sentence in sentences(in_units(found, task), terms):
+    for sentence in sentences(in_units(found, data), terms):
         listing.add_row("-", escape(sentence))
     console.print(listing)
     alone, pairs = (100 * share for share in terms.orders)
     console.print(
-        f"In all, single columns make {alone:.0f} % of the variance, pairs {pairs:.0f} %, "
-        f"three and more together {max(0.0, 100 - alone - pairs):.0f} %."
+        f"In all, single columns explain {alone:.0f} % of the variance, pairs {pairs:.0f} %, "
+        f"three and more columns {max(0.0, 100 - alone - pairs):.0f} %."
     )
 
 
@@ -233,9 +238,7 @@ def draw(model: CPRegressor, found: explain.Effects, out: Path, console: Console
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        console.print(
-            "\nNo pictures without matplotlib: pip install 'polyadic[plot]'", markup=False
-        )
+        console.print("\nThe pictures need matplotlib: pip install 'polyadic[plot]'", markup=False)
         return
     out.mkdir(parents=True, exist_ok=True)
     figure = Figure(figsize=(7.0, 4.2), layout="constrained")

@@ -19,7 +19,7 @@ from polyadic.training.model import FittedModel, classes_of
 
 def report(
     model: Annotated[Path, typer.Argument(help="A model file, written by model.save.")],
-    table: Annotated[Path, typer.Argument(help="Rows to judge it on: a CSV or a Parquet file.")],
+    table: Annotated[Path, typer.Argument(help="Rows to measure it on: a CSV or a Parquet file.")],
     target: Annotated[
         str | None,
         typer.Option(help="The column that is predicted; without one, no accuracy is shown."),
@@ -48,7 +48,7 @@ def report(
 
 
 def read_rows(path: Path, model: FittedModel, target: str | None) -> pa.Table:
-    """Read a table; in a CSV file what the model knows as text is taken for nothing else."""
+    """Read a table; in a CSV file, columns that were text in training are read as text."""
     if not path.is_file():
         raise FileNotFoundError(f"There is no table {str(path)!r}.")
     kind = path.suffix.lower()
@@ -67,9 +67,9 @@ def read_rows(path: Path, model: FittedModel, target: str | None) -> pa.Table:
 
 
 def csv_types(header: list[str], model: FittedModel, target: str | None) -> dict[str, pa.DataType]:
-    """Return how to read columns: numbers as such, text as text; what is not named is guessed."""
+    """Return the types of known columns: numbers or text; pyarrow infers those of the others."""
     columns = model.columns_
-    # A model without names of its own takes columns by their place, as `Columns.code` does.
+    # A model without column names takes columns by position, as `Columns.code` does.
     inputs = columns.names if columns.named else [name for name in header if name != target]
     types = {}
     for name, column in zip(inputs, columns.columns):

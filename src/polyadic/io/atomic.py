@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write_whole(path: str | os.PathLike, data: bytes) -> None:
-    """Put the bytes beside their place, then move them there in one step."""
+    """Write the bytes to a temporary file in the same folder, then rename it in one step."""
     target = check_place(path)
     draft = target.with_name(f".polyadic-{secrets.token_hex(8)}.tmp")
     try:
@@ -23,8 +23,8 @@ def write_whole(path: str | os.PathLike, data: bytes) -> None:
 
 
 def check_place(path: str | os.PathLike) -> Path:
-    """Return the file that a path stands for; refuse a folder, or a path into none."""
-    target = Path(os.path.realpath(path))  # a link stays a link
+    """Return the file that a path points to; refuse a folder, or a path in no folder."""
+    target = Path(os.path.realpath(path))  # the target of a link, so that the link itself is kept
     if not target.parent.is_dir():
         raise FileNotFoundError(
             f"Cannot save to {str(path)!r}: there is no folder {str(target.parent)!r}. "

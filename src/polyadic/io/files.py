@@ -1,8 +1,8 @@
-"""One file of arrays with a header: written whole, read with care.
+"""One file of arrays with a header: written whole or not at all, and checked when read.
 
 The file is a safetensors file. Its metadata hold one JSON text, `polyadic`: a header, with the
-number of the file format and two checksums. All arrays are tensors. The checksums find damage; they
-are no signature: whoever reads a header must not trust it (`polyadic.io.parts`).
+number of the file format and two checksums. All arrays are tensors. The checksums find damage, but
+are no signature: code that reads a header must not trust it (`polyadic.io.parts`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from polyadic.io.plain import NUMBERS, dumps
 from polyadic.version import __version__
 
 FORMAT = 3  # raised when files change in a way that older code cannot read
-_KEY = "polyadic"  # the only entry: safetensors writes several in no fixed order
+_KEY = "polyadic"  # the only entry, since safetensors writes several in no fixed order
 
 
 class ModelFileError(ValueError):
-    """A model file that is damaged, foreign, too new, or does not fit together."""
+    """A model file that is damaged, inconsistent, too new, or not written by polyadic."""
 
 
 def write_file(path: str | os.PathLike, header: dict[str, Any], arrays: dict[str, Any]) -> None:
@@ -42,7 +42,7 @@ def write_file(path: str | os.PathLike, header: dict[str, Any], arrays: dict[str
 
 
 def read_file(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the header and the arrays of a file that is whole and of a known format."""
+    """Return the header and the arrays of a file, after its format and checksums are checked."""
     if path.is_dir():
         raise ModelFileError("It is a folder, not a model file.")
     if not path.exists():

@@ -1,11 +1,11 @@
 """The parts of a fitted model as header entries and arrays, and back.
 
-What is read is checked as if someone had made it up: names, shapes, parameters, and that the slots
-of every map point into its core, since compiled code follows them unchecked. What is wrong is told
-by a ValueError, or by whatever error Python finds fitting; who loads a file adds its path.
+Everything that is read is checked, since a file may be forged: names, shapes, parameters, and that
+the slots of every map point into its core, since compiled code does not check them. A fault raises
+ValueError, or another error of Python; `polyadic.estimators.loading` adds the path of the file.
 
-Rebuilding takes the arrays of a part out of the dict that it is given: what is left over at the
-end belongs to nothing.
+Rebuilding a part removes its arrays from the dict that it is given: an array that is left at the
+end belongs to no part.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from polyadic.objective.losses import Loss
 Arrays = dict[str, np.ndarray]
 Curves = list[dict[str, list[float]]]
 
-_LARGEST = 2**31 - 1  # a rank or an order beyond it is made up
+_LARGEST = 2**31 - 1  # of a rank or an order: no real model has more
 
 
 # ---- arrays --------------------------------------------------------------------------------------
 
 
 def take(arrays: Arrays, name: str, shape: tuple | None = None) -> np.ndarray:
-    """Take an array out; refuse another shape than this, where None is any length."""
+    """Remove an array and return it; refuse a shape other than `shape`, with None for any."""
     if name not in arrays:
         raise ValueError(f"the array {name!r} is missing.")
     array = arrays.pop(name)
@@ -45,7 +45,7 @@ def take(arrays: Arrays, name: str, shape: tuple | None = None) -> np.ndarray:
 
 
 def take_floats(arrays: Arrays, name: str, shape: tuple) -> np.ndarray:
-    """Take an array of finite floating-point numbers out."""
+    """Remove an array of finite floating-point numbers and return it."""
     array = take(arrays, name, shape)
     if array.dtype.kind != "f" or not np.all(np.isfinite(array)):
         raise ValueError(f"the array {name!r} must hold finite floating-point numbers.")
@@ -61,7 +61,7 @@ def _check_shape(name: str, array: np.ndarray, shape: tuple) -> None:
 
 
 def check_finite(arrays: Arrays) -> None:
-    """Refuse to save what could not be loaded again."""
+    """Refuse to save arrays that are not finite, which could not be loaded again."""
     for name, array in arrays.items():
         if not np.all(np.isfinite(array)):
             raise ValueError(
@@ -98,7 +98,7 @@ def rebuild_columns(entry: dict[str, Any], arrays: Arrays) -> Columns:
 
 
 def class_finder(maps: Iterable[type[FeatureMap]], losses: Iterable[type[Loss]]) -> FindClass:
-    """Return what finds the class of a map or a loss by name: polyadic's own, or one of these."""
+    """Return a function from a name to the class of a map or loss: polyadic's or one of these."""
     known = {"map": _by_name(maps, FeatureMap, "maps"), "loss": _by_name(losses, Loss, "losses")}
     parameter = {"map": "maps", "loss": "losses"}
 
@@ -122,7 +122,7 @@ def class_finder(maps: Iterable[type[FeatureMap]], losses: Iterable[type[Loss]])
 
 
 def _by_name(classes: Iterable[type], base: type, parameter: str) -> dict[str, type]:
-    """Return the classes that a user has passed by their names."""
+    """Return the classes that a user has passed, by their names."""
     known = {}
     for cls in classes:
         if not (isinstance(cls, type) and issubclass(cls, base)):
@@ -148,7 +148,7 @@ def rebuild_maps(
     arrays: Arrays,
     find_class: FindClass,
 ) -> list[FeatureMap]:
-    """Rebuild the fitted map of every column; it must go with the column and its core."""
+    """Rebuild the fitted map of every column; it must match the column and its core."""
     if len(entries) != len(columns.columns):
         raise ValueError(f"{len(entries)} maps for {len(columns.columns)} columns.")
     return [
@@ -176,18 +176,19 @@ def _rebuild_map(
 
 
 def _check_state(own: FeatureMap) -> None:
-    """Refuse fitted arrays that fitting could not have left behind in one of polyadic's maps.
+    """Refuse arrays of polyadic's maps that fitting could not have made.
 
     They go to compiled code, which does not check them. Fitting an equal map to two values checks
     the parameters and shows the type and the number of dimensions that each array must have.
     """
     fresh = own.clone().fit(np.arange(2.0 if own.kind == "numeric" else 2))
-    for name, model in fresh.arrays().items():
+    for name, expected in fresh.arrays().items():
         array = own.arrays()[name]
-        same = (array.dtype, array.ndim) == (model.dtype, model.ndim)
-        if not same or (array.size == 0) != (model.size == 0) or not np.all(np.isfinite(array)):
+        same = (array.dtype, array.ndim) == (expected.dtype, expected.ndim)
+        if not same or (array.size == 0) != (expected.size == 0) or not np.all(np.isfinite(array)):
             raise ValueError(
-                f"the {name} of {own!r} should be finite {model.dtype} of {model.ndim} dimensions."
+                f"the {name} of {own!r} should be finite {expected.dtype} of {expected.ndim} "
+                "dimensions."
             )
         if name in ("knots_", "breaks_") and not np.all(array[1:] > array[:-1]):
             raise ValueError(f"the {name} of {own!r} do not ascend.")
@@ -196,7 +197,7 @@ def _check_state(own: FeatureMap) -> None:
 
 
 def _check_slots(own: FeatureMap, column: Column) -> None:
-    """Encode some numbers, or every category, and refuse slots that lie outside of the core."""
+    """Encode some numbers, or every category, and refuse slots outside of the core."""
     if column.categories is None:
         state = [np.ravel(a) for a in own.arrays().values() if a.dtype.kind == "f"]
         probe = np.concatenate([[np.nan, 0.0], *state]).astype(float)
@@ -228,7 +229,7 @@ def pack_cores(cores: Cores) -> tuple[dict[str, Any], Arrays]:
 
 
 def rebuild_cores(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> Cores:
-    """Rebuild the cores of CP or of another format; CP was written as one of those up to 2."""
+    """Rebuild cores; up to file format 2, networks of format "cp" were written as networks."""
     return (_rebuild_network if "format" in entry else _rebuild_cp)(n_columns, entry, arrays)
 
 
@@ -237,7 +238,7 @@ def _rebuild_cp(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> CPCore
     weights = take_floats(arrays, "weights", (None, None))
     rank, n_outputs = weights.shape
     if weights.size == 0:
-        raise ValueError(f"the weights have the shape {weights.shape}: nothing is left to predict.")
+        raise ValueError(f"the weights have the shape {weights.shape}, but must not be empty.")
     intercept = take_floats(arrays, "intercept", (n_outputs,))
     factors = [take_floats(arrays, f"factors.{n}", (None, rank)) for n in range(n_columns)]
     parts = None
@@ -248,10 +249,10 @@ def _rebuild_cp(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> CPCore
 
 
 def _rebuild_network(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> Cores:
-    """Rebuild the cores of a network; its format says which shapes go with rank and order.
+    """Rebuild the cores of a network; its format defines the shapes for a rank and an order.
 
-    Whatever depends on rank or order, in memory or in time, is as large as the arrays that are
-    there: every other shape is refused.
+    Every other shape is refused, so that a forged rank or order takes no more memory or time than
+    the arrays in the file.
     """
     name, rank, order = entry["format"], entry["rank"], entry["order"]
     for value in (rank, order):
@@ -259,7 +260,7 @@ def _rebuild_network(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> C
             raise ValueError(f"a network cannot have rank {rank!r:.40} and order {order!r:.40}.")
     intercept = take_floats(arrays, "intercept", (None,))
     if len(intercept) == 0:
-        raise ValueError("the intercept is empty: nothing is left to predict.")
+        raise ValueError("the intercept is empty: a model needs at least one output.")
     multiplier = take_floats(arrays, "multiplier", intercept.shape)
     factors = [take_floats(arrays, f"factors.{n}", (None, None)) for n in range(n_columns)]
     form = networks.resolve(name)([len(a) for a in factors], rank, len(intercept), order)
@@ -277,7 +278,7 @@ def _rebuild_network(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> C
 def pack_marginals(marginals: Sequence[Marginal]) -> tuple[list[str], Arrays]:
     """Return the names of a marginal's arrays, and the arrays of all.
 
-    Nothing where one has left the range of numbers: the model predicts without them.
+    Both are empty where a marginal is not finite: the model can predict without them.
     """
     parts = [own.arrays() for own in marginals]
     if not parts or not all(np.all(np.isfinite(a)) for own in parts for a in own.values()):
@@ -289,7 +290,7 @@ def pack_marginals(marginals: Sequence[Marginal]) -> tuple[list[str], Arrays]:
 def rebuild_marginals(
     names: list[str], columns: Columns, cores: Cores, arrays: Arrays
 ) -> list[Marginal]:
-    """Rebuild the marginal of every column; it must go with the column and its core."""
+    """Rebuild the marginal of every column; it must match the column and its core."""
     out = []
     for n, (column, factor) in enumerate(zip(columns.columns, cores.factors)):
         own = {name: take(arrays, f"marginals.{n}.{name}", (None,)) for name in names}

@@ -1,7 +1,7 @@
 """Parameters as JSON, and back.
 
-Numbers, text, None, lists and dicts stay what they are. What JSON does not know becomes a dict
-whose first key begins with @:
+Numbers, text, None, lists and dicts stay what they are. Other values become a dict whose first key
+begins with @:
 
     {"@number": "inf"}    {"@tuple": [...]}    {"@pairs": [[key, value], ...]}    a dict by pairs
     {"@array": [type, [...]]}    {"@map": class, "params": {...}}    {"@part": class, "params": ...}
@@ -31,7 +31,7 @@ FindClass = Callable[[str, str], Any]  # by a name and "map" or "loss"
 NUMBERS = ("bool", "float16", "float32", "float64") + tuple(
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 )
-DEPTH = 20  # of lists and dicts within each other
+DEPTH = 20  # levels of lists and dicts within each other; chosen by hand
 OWN_MAPS: dict[str, type[FeatureMap]] = {cls.__name__: cls for cls in MAPS.values()}
 _PARTS: dict[str, Any] = {
     cls.__name__: cls for cls in (*losses.LOSSES.values(), *inits.INITS.values())
@@ -44,7 +44,7 @@ def dumps(value: Any) -> str:
 
 
 def pack(value: Any, depth: int = 0) -> Any:
-    """Return a parameter as what JSON can hold.
+    """Return a parameter as values that JSON can hold.
 
     >>> pack({"alpha": np.float64(0.5), "loss": losses.Quantile(0.9)})
     {'alpha': 0.5, 'loss': {'@part': 'Quantile', 'params': {'level': 0.9}}}
@@ -85,7 +85,7 @@ def pack(value: Any, depth: int = 0) -> Any:
 def unpack(value: Any, find_class: FindClass, depth: int = 0) -> Any:
     """Return the parameter that `pack` was given.
 
-    `find_class` returns the class of a "map" or of a "loss" that is not polyadic's own by its name.
+    `find_class` returns, by its name, the class of a "map", or of a "loss" that is not polyadic's.
 
     >>> unpack({"@pairs": [[1, {"@number": "-inf"}]]}, lambda name, kind: None)
     {1: -inf}
@@ -113,9 +113,9 @@ def unpack(value: Any, find_class: FindClass, depth: int = 0) -> Any:
         case {"@part": str(name), "params": dict(params)} if name in _PARTS:
             return _PARTS[name](**inner(params))
         case dict():
-            strange = [key for key in value if key[:1] == "@"]
-            if strange:
-                raise ValueError(f"{strange[0]} does not describe anything known: {value!r:.200}")
+            unknown = [key for key in value if key[:1] == "@"]
+            if unknown:
+                raise ValueError(f"{unknown[0]} does not describe anything known: {value!r:.200}")
             return {key: inner(item) for key, item in value.items()}
     return value
 
@@ -133,7 +133,7 @@ def class_name(cls: type) -> str:
 
 
 def to_text(value: Any) -> np.ndarray:
-    """Return a value as JSON in UTF-8, one byte an element."""
+    """Return a value as JSON in UTF-8, one byte per element."""
     return np.frombuffer(dumps(pack(value)).encode(), dtype=np.uint8)
 
 
@@ -160,7 +160,7 @@ def unpack_labels(how: str, array: np.ndarray) -> np.ndarray:
     """
     if how == "text" and array.ndim == 2 and array.dtype == np.uint32:
         if np.any(array > sys.maxunicode):
-            raise ValueError("labels hold numbers that are not characters of Unicode.")
+            raise ValueError("labels hold numbers that are not Unicode characters.")
         return np.ascontiguousarray(array).view(f"U{array.shape[1]}")[:, 0]
     if how == "objects":
         return np.array(from_text(array), dtype=object)

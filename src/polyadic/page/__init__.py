@@ -1,4 +1,4 @@
-"""The live page: one HTML file that holds a model and what was read off it."""
+"""The live page: one HTML file that holds a model and its explanations."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ const draw = (tag, attributes = {}, ...children) =>
 
 // ---- numbers ------------------------------------------------------------------------------------
 
-/* A number as a reader wants it: four digits, few zeros. */
-function tell(x, digits = 4) {
+/* Write a number: four significant digits, few zeros. */
+function format(x, digits = 4) {
   if (x === null || x === undefined || Number.isNaN(x)) return "–";
   const size = Math.abs(x);
   if (size !== 0 && (size >= 1e9 || size < 1e-4))
@@ -33,7 +33,7 @@ function tell(x, digits = 4) {
   return x.toLocaleString("en", { useGrouping: size >= 1e4, ...places }).replace("-", "−");
 }
 
-/* A step among others: as many decimals as the largest of them deserves. */
+/* Write a step with its sign: all steps have as many decimals as the largest needs. */
 function step(x, largest) {
   const size = Math.floor(Math.log10(Math.max(largest, 1e-300)));
   if (size > 6 || size < -4) return signed(x, 3);
@@ -48,7 +48,7 @@ function step(x, largest) {
   );
 }
 
-const signed = (x, digits = 3) => (x > 0 ? "+" : "") + tell(x, digits);
+const signed = (x, digits = 3) => (x > 0 ? "+" : "") + format(x, digits);
 
 function percent(share) {
   const p = 100 * share;
@@ -74,7 +74,7 @@ function ticks(low, high, count) {
   return out.map((t) => (Math.abs(t) < step * 1e-9 ? 0 : Number(t.toPrecision(12))));
 }
 
-/* A linear scale; ends that are the same are drawn in the middle. */
+/* A linear scale; where both ends are equal, everything is drawn in the middle. */
 function scale(low, high, from, to) {
   if (!(high > low)) return () => (from + to) / 2;
   return (x) => from + ((x - low) / (high - low)) * (to - from);
@@ -88,8 +88,8 @@ function widen([low, high]) {
 const extent = (values) =>
   values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
 
-/* Value of a curve at x, held at its ends. */
-function along(grid, values, x) {
+/* Value of a curve at x, by linear interpolation; constant beyond its ends. */
+function interpolate(grid, values, x) {
   if (x <= grid[0]) return values[0];
   for (let k = 1; k < grid.length; k++)
     if (x <= grid[k]) {
@@ -112,13 +112,13 @@ function rules(root, y, values, left, right) {
   for (const value of values) {
     const zero = value === 0 ? "zero" : "rule";
     root.append(draw("line", { x1: left, x2: right, y1: y(value), y2: y(value), class: zero }));
-    root.append(label(left - 6, y(value) + 3.5, tell(value, 3), { "text-anchor": "end" }));
+    root.append(label(left - 6, y(value) + 3.5, format(value, 3), { "text-anchor": "end" }));
   }
 }
 
 function footing(root, x, values, at) {
   for (const value of values)
-    root.append(label(x(value), at, tell(value, 4), { "text-anchor": "middle" }));
+    root.append(label(x(value), at, format(value, 4), { "text-anchor": "middle" }));
 }
 
 // ---- charts -------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ function effectCurve(name, effect, values, limits) {
   rules(root, y, ticks(...limits, 4), left, right);
   const inside = Array.from(effect.grid).filter((g) => g > low && g < high);
   const points = [low, ...inside, high].map(
-    (g) => `${x(g).toFixed(2)},${y(along(effect.grid, values, g)).toFixed(2)}`,
+    (g) => `${x(g).toFixed(2)},${y(interpolate(effect.grid, values, g)).toFixed(2)}`,
   );
   densityStrip(root, effect, x, low, high, bottom + 8, ground);
   footing(root, x, ticks(low, high, 4), 181);
@@ -149,12 +149,12 @@ function effectCurve(name, effect, values, limits) {
     marker.setAttribute("x1", at);
     marker.setAttribute("x2", at);
     dot.setAttribute("cx", at);
-    dot.setAttribute("cy", y(along(effect.grid, values, value)));
+    dot.setAttribute("cy", y(interpolate(effect.grid, values, value)));
   };
   return { root, mark };
 }
 
-/* The rows along a column: a bar for each of few values, or bins side by side. */
+/* The density of the rows along a column: a bar for each of few values, or bins. */
 function densityStrip(root, effect, x, low, high, top, ground) {
   const { edges, points, density } = effect;
   const most = Math.max(...density, 0);
@@ -198,7 +198,7 @@ function agreement({ points, bins, axes, names, title }) {
         "circle",
         { class: "bin", cx: x(clamp(f)), cy: y(clamp(t)), r: 4.5 },
         draw("title", {
-          text: `${names[0]} ${tell(f)}, ${names[1]} ${tell(t)} (mean of ${tell(count)} rows)`,
+          text: `${names[0]} ${format(f)}, ${names[1]} ${format(t)} (mean of ${format(count)} rows)`,
         }),
       ),
     );
@@ -209,8 +209,8 @@ function agreement({ points, bins, axes, names, title }) {
   return root;
 }
 
-/* A heat map: two hues for the sign, opacity for the size, so that zero is the paper itself.
-   The cell under the pointer, or where the arrow keys have led, is framed and told to `report`. */
+/* A heat map: two hues for the sign, opacity for the size, so that zero is the background.
+   The cell under the pointer, or chosen by the arrow keys, is framed and passed to `report`. */
 function heatMap(names, axes, value, report) {
   const [width, height, left, top] = [
     340,
@@ -231,7 +231,7 @@ function heatMap(names, axes, value, report) {
   for (let i = 0; i < counts[0]; i++)
     for (let j = 0; j < counts[1]; j++) if (strength([i, j]) > strength(at)) at = [i, j];
   const most = strength(at);
-  const say = (axis, k) => (axis.categories ? axis.categories[k] : tell(axis.grid[k]));
+  const say = (axis, k) => (axis.categories ? axis.categories[k] : format(axis.grid[k]));
   const corner = ([i, j]) => ({ x: left + i * wide, y: bottom - (j + 1) * tall });
   const cursor = draw("rect", { class: "cursor", width: wide, height: tall });
   const look = (cell) => {
@@ -294,18 +294,18 @@ function heatMap(names, axes, value, report) {
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowDown: [0, -1], ArrowUp: [0, 1] };
 
-/* Where the labels of one side go: each category, or round numbers along the grid. */
+/* Place the labels of one side: each category, or round numbers along the grid. */
 function heatAxis(root, axis, step, place) {
   if (axis.categories) {
     axis.categories.forEach((name, k) => place((k + 0.5) * step, shorten(name, 13)));
     return;
   }
   const [low, high] = [axis.grid[0], axis.grid[axis.grid.length - 1]];
-  const along = scale(low, high, 0.5 * step, (axis.grid.length - 0.5) * step);
-  for (const t of ticks(low, high, 4)) place(along(t), tell(t));
+  const at = scale(low, high, 0.5 * step, (axis.grid.length - 0.5) * step);
+  for (const t of ticks(low, high, 4)) place(at(t), format(t));
 }
 
-/* What the colours of a heat map mean. */
+/* The legend of a heat map's colours. */
 function legend(most) {
   const root = draw("svg", {
     viewBox: "0 0 210 10",

@@ -3,8 +3,8 @@
 
    Letters as in the package: N columns, R terms, L outputs.
      f(x)_l = b_l + sum_n u_nl(x_n) + sum_r C_rl prod_n g_nr(x_n)
-   A column's value is a number, NaN where it is missing, or for categories the position among those
-   that the page offers, -1 for a missing one. */
+   A column's value is a number, NaN where it is missing; for categories it is the position among
+   those that the page offers, -1 where it is missing. */
 
 const engine = (() => {
   const TYPES = { f4: Float32Array, f8: Float64Array, i4: Int32Array };
@@ -27,11 +27,11 @@ const engine = (() => {
     return Object.fromEntries(Object.entries(value).map(([key, own]) => [key, decode(own)]));
   }
 
-  // ---- maps: each writes the slots of x, and returns how many -----------------------------------
+  // ---- maps: each writes the slots of x, and returns their number ---------------------------------
 
   const clip = (x, low, high) => Math.min(Math.max(x, low), high);
 
-  /* Carry x from its range to -1..1, held at the ends. */
+  /* Map x from its range to -1..1, clipped at the ends. */
   function toRange(x, [low, high]) {
     const middle = 0.5 * low + 0.5 * high;
     const half = 0.5 * high - 0.5 * low;
@@ -102,7 +102,7 @@ const engine = (() => {
     return d;
   }
 
-  /* The Cox-de Boor triangle, one degree a round. */
+  /* The Cox-de Boor recursion, one degree per round. */
   function bspline(map, x, index, value) {
     if (Number.isNaN(x)) return 0;
     const { degree, breaks_: breaks } = map;
@@ -166,7 +166,7 @@ const engine = (() => {
 
   // ---- the model --------------------------------------------------------------------------------
 
-  /* Write <phi(x), core> of a column's parts, one after the other: out[offset + stride * k]. */
+  /* Write <phi(x), core> for the terms of a column's parts, to out[offset + stride * k]. */
   function contract(parts, x, scratch, out, offset, stride) {
     const { index, value } = scratch;
     let at = offset;
@@ -181,7 +181,7 @@ const engine = (() => {
     }
   }
 
-  /* Prepare a model: its arrays, and room for the row that is looked at. */
+  /* Prepare a model: decode its arrays, and allocate those of the current row. */
   function open(payload) {
     const model = decode(payload);
     const N = model.columns.length;
@@ -199,7 +199,7 @@ const engine = (() => {
     return model;
   }
 
-  /* Put a value into column n of the row. */
+  /* Set column n of the current row. */
   function set(model, n, x) {
     const column = model.columns[n];
     contract(column.parts, x, model.scratch, model.factors, n, model.columns.length);
@@ -211,7 +211,7 @@ const engine = (() => {
     return total(model, model.factors, model.additive);
   }
 
-  /* The mean of the raw prediction, columns as if independent: where Shapley values start. */
+  /* The mean of the raw prediction over independent columns, which Shapley values are added to. */
   function base(model) {
     return total(model, model.term_means, model.additive_means);
   }
@@ -233,7 +233,7 @@ const engine = (() => {
 
      phi_n = u_n - E u_n + sum_r C_r (g_nr - mu_nr) int_0^1 prod_{m != n} (mu_mr + t (g_mr - mu_mr)) dt
      A polynomial in t of degree N - 1: ceil(N / 2) Gauss-Legendre nodes leave no error. Products
-     of all columns but one come from prefixes and suffixes; a division could be one by zero. */
+     of all columns but one come from prefixes and suffixes: a division could be by zero. */
   function shapley(model, output) {
     const { rank, outputs, weights, factors, nodes, node_weights: shares } = model;
     const mu = model.term_means;
@@ -273,7 +273,7 @@ const engine = (() => {
     return shares.map((share) => share / sum);
   }
 
-  /* exp of both signs stays in range, and a probability near zero keeps its digits. */
+  /* exp does not overflow for either sign, and a probability near zero keeps its digits. */
   function sigmoids(raw) {
     const tail = Math.exp(-Math.abs(raw));
     const [small, large] = [tail / (1 + tail), 1 / (1 + tail)];

@@ -1,4 +1,4 @@
-"""All that the page shows, as plain JSON values: the model, and what was read off it."""
+"""All that the page shows, as plain JSON values: the model and its explanations."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from polyadic.page.payload import encode_array, encode_short, map_name, model_pa
 from polyadic.training.model import FittedModel, classes_of, known_marginals
 from polyadic.version import __version__
 
-MOST_CATEGORIES = 2000  # of a column, beyond which the page offers the most frequent ones only:
+# Sizes that keep a page small and readable; chosen by hand.
+MOST_CATEGORIES = 2000  # of a column; with more, the page offers the KEPT_CATEGORIES most frequent
 KEPT_CATEGORIES = 1000
 _POINTS = 400  # rows whose targets the page holds: dots of a scatter plot
-_ROWS = 50  # of those, to pick from
+_ROWS = 50  # of those, that the user can pick in the page
 _CHARTS = 40  # columns with an effect curve
-_PAIRS = 8
-_MOST_PAIRS = 200_000  # terms of order two; beyond, a page is not worth the wait
+_PAIRS = 8  # pairs of columns with a heat map
+_MOST_PAIRS = 200_000  # of columns; with more, which takes too long, no interactions are shown
 _SHOWN_CATEGORIES = 12  # in a chart
 _GRID = 32  # points along each side of a heat map
-_STOPS = 201  # of a slider
-_FEW_VALUES = 24  # of a column, each with a bar of its own
-_DENSITY_BINS = 40
+_STOPS = 201  # positions of a slider
+_FEW_VALUES = 24  # distinct values of a column up to which each has a bar of its own
+_DENSITY_BINS = 40  # of a column with more values
 # From the link of a loss to the function of engine.js that undoes it.
 _LINKS = {"identity": "identity", "log": "exp", "logit": "logistic", "softmax": "softmax"}
 
@@ -37,7 +38,7 @@ _LINKS = {"identity": "identity", "log": "exp", "logit": "logistic", "softmax": 
 def gather(
     model: FittedModel, cores: CPCores, X: Any, y: Any, title: str | None, target: str | None
 ) -> dict[str, Any]:
-    """Return the data of the page; the cores are those of the model."""
+    """Return the data of the page; `cores` are those of the model."""
     coded = model.columns_.code(X, estimator_name=type(model).__name__)
     n_rows = len(coded[0])
     actual = None if y is None else model.code_target(y, n_rows)
@@ -76,13 +77,13 @@ def gather(
 
 
 def _marginals(model: FittedModel, coded: list[np.ndarray]) -> list[marginals.Marginal]:
-    """Return the training marginals; a model of an older file has none: those of X then."""
+    """Return the training marginals; those of X for a model from an old file, which has none."""
     known = known_marginals(model)
     return known or marginals.learn(model.columns_.columns, model.maps_, coded)
 
 
 def _kept(column: Column, own: marginals.Marginal, codes: np.ndarray) -> np.ndarray | None:
-    """Return the codes of the categories to offer: all, or the most frequent and those shown."""
+    """Return the codes of the categories to offer: all, or the most frequent and `codes`."""
     if column.categories is None:
         return None
     if len(column.categories) <= MOST_CATEGORIES:
@@ -94,7 +95,7 @@ def _kept(column: Column, own: marginals.Marginal, codes: np.ndarray) -> np.ndar
 def _column(
     column: Column, own_map: Any, own: marginals.Marginal, kept: np.ndarray | None
 ) -> dict[str, Any]:
-    """Return what the page says about a column, and how its control moves."""
+    """Return what the page shows of a column, and the positions of its control."""
     out: dict[str, Any] = {
         "name": column.name,
         "kind": column.kind,
@@ -112,9 +113,9 @@ def _column(
 
 
 def _stops(quantiles: np.ndarray) -> np.ndarray:
-    """Return where a slider stops, ascending: even steps through the rows, not the range.
+    """Return the positions of a slider, ascending: at equal steps of quantiles, not of the range.
 
-    One far outlier would else leave no room for all the other rows.
+    Otherwise one far outlier would take most positions.
     """
     levels = np.linspace(0, len(quantiles) - 1, _STOPS)
     stops = np.interp(levels, np.arange(len(quantiles)), quantiles)
@@ -124,7 +125,7 @@ def _stops(quantiles: np.ndarray) -> np.ndarray:
 
 
 def _outputs(model: FittedModel) -> list[str]:
-    """Return the names of the raw outputs, which can be explained; one "" where there is one."""
+    """Return the names of the raw outputs, which can be explained; "" for a single one."""
     if model.tensor_.n_outputs == 1:
         return [""]
     names = _classes(model)
@@ -137,7 +138,7 @@ def _classes(model: FittedModel) -> list[str] | None:
 
 
 def _link(model: FittedModel) -> str:
-    """Return the name of the engine's function from raw to what is predicted."""
+    """Return the name of the function in engine.js from raw to the prediction."""
     if classes_of(model) is not None and isinstance(model.loss_, losses.SquaredError):
         return "labels"
     loss = model.loss_
@@ -150,7 +151,7 @@ def _link(model: FittedModel) -> str:
 
 
 def _summary(model: FittedModel, cores: CPCores) -> str:
-    """Return what the model is, in a sentence."""
+    """Describe the model in two sentences."""
     rank, n_members = cores.rank, len(model.history_)
     merged = ""
     if n_members > 1 and rank % n_members == 0:
@@ -165,7 +166,7 @@ def _summary(model: FittedModel, cores: CPCores) -> str:
 def _facts(
     model: FittedModel, cores: CPCores, known: list[marginals.Marginal], n_rows: int
 ) -> list[list[str]]:
-    """Return names and texts of what there is to know of the model."""
+    """Return names and texts of the facts about the model."""
     kinds = Counter(column.kind for column in model.columns_.columns)
     maps = Counter(map_name(own) for own in model.maps_)
     numbers = sum(a.size for a in [*cores.factors, *(cores.additive or []), cores.weights])
@@ -251,7 +252,7 @@ def _rows(
     return {"numbers": picked.tolist(), "values": values, "target": target}
 
 
-# ---- what is read off the model ------------------------------------------------------------------
+# ---- explanations of the model -------------------------------------------------------------------
 
 
 def _explained(
@@ -294,7 +295,7 @@ def _effect(
             "density": own.shares[top].tolist(),
             "total": len(grid),
         }
-    if len(grid) == 0:  # no number was ever known
+    if len(grid) == 0:  # a column without any number
         grid, values = np.zeros(1), found.missing[n][None]
     return {
         "column": n,
@@ -308,7 +309,7 @@ def _effect(
 def _density(own: marginals.Marginal) -> dict[str, list[float]]:
     """Return the share of the known rows at few values, or between edges in the range of a chart.
 
-    Between two quantiles 1 % of the rows are taken to lie evenly.
+    Rows between two neighbouring percentiles are taken as evenly spread.
     """
     values, counts = np.unique(own.quantiles, return_counts=True)
     if len(values) <= _FEW_VALUES:
@@ -320,7 +321,7 @@ def _density(own: marginals.Marginal) -> dict[str, list[float]]:
 
 
 def _range(own: marginals.Marginal) -> list[float]:
-    """Return the 1 % and the 99 % quantile, or where those are the same, the ends."""
+    """Return the 1 % and 99 % quantiles or, where these are equal, minimum and maximum."""
     if len(own.quantiles) == 0:
         return [0.0, 0.0]
     inner = [float(own.quantiles[1]), float(own.quantiles[-2])]

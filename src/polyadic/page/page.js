@@ -1,6 +1,6 @@
 /* Put the page together: the state of the what-if panel, and the sections around it. */
 
-/* The row that is looked at, and who wants to hear of it. */
+/* The current row, and the listeners that are called when it changes. */
 function openState(data, model) {
   const listeners = { move: [], row: [], output: [] };
   const call = (name) => listeners[name].forEach((listener) => listener());
@@ -46,13 +46,13 @@ function openState(data, model) {
     },
     changed: () =>
       data.columns.map((_, n) => n).filter((n) => !same(state.values[n], cell(state.row, n))),
-    valueText: (n) => said(data.columns[n], state.values[n]),
-    cellText: (k, n) => said(data.columns[n], cell(k, n)),
-    /* Moves the model to row k: for the table, before the page has a row of its own. */
+    valueText: (n) => describeValue(data.columns[n], state.values[n]),
+    cellText: (k, n) => describeValue(data.columns[n], cell(k, n)),
+    /* Sets the model to row k: for the table, before the page has a current row. */
     predictedText(k) {
       data.columns.forEach((_, n) => engine.set(model, n, cell(k, n)));
       const predicted = link(engine.raw(model));
-      if (!data.classes) return predicted.map((f) => tell(f)).join(", ");
+      if (!data.classes) return predicted.map((f) => format(f)).join(", ");
       const best = data.classes.length === 2 ? 1 : predicted.indexOf(Math.max(...predicted));
       return `${shorten(data.classes[best], 16)} ${percent(predicted[best])}`;
     },
@@ -61,12 +61,12 @@ function openState(data, model) {
   return state;
 }
 
-function said(column, x) {
-  if (column.kind === "numeric") return Number.isNaN(x) ? "missing" : tell(x);
+function describeValue(column, x) {
+  if (column.kind === "numeric") return Number.isNaN(x) ? "missing" : format(x);
   return x < 0 ? "missing or unseen" : column.categories[x];
 }
 
-/* What the raw prediction is called: the thing that Shapley values add up to. */
+/* The name of the raw prediction, which Shapley values add up to. */
 function scaleName(data, l) {
   if (data.link === "logistic") return `the log-odds of ${data.classes[1]}`;
   if (data.link === "labels")
@@ -90,7 +90,7 @@ function navigation(data, state, sections) {
   return nav;
 }
 
-/* The class that the first row most probably is; of several numbers, the first. */
+/* The output to explain first: the most probable class of the current row, or the first number. */
 function firstExplained(data, state) {
   state.look();
   return data.outputs.length > 1 && data.classes
@@ -98,11 +98,11 @@ function firstExplained(data, state) {
     : 0;
 }
 
-/* What sticks below the navigation, or is jumped to, must know how tall it is. */
+/* Set the height of the navigation, for parts that stick below it and for jump targets. */
 function measure(nav) {
-  const tell = () => document.documentElement.style.setProperty("--nav", `${nav.offsetHeight}px`);
-  window.addEventListener("resize", tell);
-  tell();
+  const update = () => document.documentElement.style.setProperty("--nav", `${nav.offsetHeight}px`);
+  window.addEventListener("resize", update);
+  update();
 }
 
 function start() {
@@ -136,14 +136,14 @@ function start() {
   document.getElementById("whatif").append(rows);
   document.getElementById("foot").append(
     make("p", {
-      text: `Made by polyadic ${data.version}. Everything on this page is computed from the model inside it, in closed form; averages take the columns as independent, with the marginals of ${data.background}. Nothing is loaded or sent.`,
+      text: `Made by polyadic ${data.version}. Everything on this page is computed from the model inside it, in closed form; averages treat the columns as independent, with the marginals of ${data.background}. Nothing is loaded or sent.`,
     }),
   );
   state.pick(state.row);
   showPicked();
 }
 
-/* The row that the page starts from is halfway down its table. */
+/* Scroll the table to the picked row, which is in its middle at the start. */
 function showPicked() {
   const picked = document.querySelector("tr.picked");
   const box = picked.closest(".scroll");

@@ -1,12 +1,13 @@
 """Write a model as one live HTML page.
 
 The page is one file that loads nothing: the data are a block of JSON, and the script builds all
-that is seen from them, by `textContent` and never by markup, so that no name in a table can become
-code. A content-security policy allows this one script and this one style sheet, by their hashes.
+visible elements from them, by `textContent` and never by markup, so that no name in a table can
+become code. A content-security policy allows this one script and this one style sheet, by their
+hashes.
 
-Charts are SVG made by hand in the script. A chart library would be larger than most models, would
-bring a licence of its own into every page that a user hands on, and has no word for curves with a
-density below them. Nothing here needs more than lines, bars and squares.
+The script draws its charts as SVG. A chart library would be larger than most models, would add its
+own licence to every page that a user shares, and lacks curves with a density below them. The charts
+need only lines, bars and squares.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from polyadic.networks.cp import CPCores
 from polyadic.page.gather import gather
 from polyadic.training.model import FittedModel
 
-MOST_BYTES = 30_000_000  # a page that no browser likes to open
+MOST_BYTES = 30_000_000  # of a page; browsers are slow to open larger ones. Chosen by hand
 _SCRIPTS = ("engine.js", "charts.js", "sections.js", "whatif.js", "page.js")
 
-# What could end the block of data or be taken for markup; JSON reads the escapes as the characters.
+# Characters that could end the block of data or be read as markup, and their escapes in JSON.
 _ESCAPES = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
 
 
@@ -46,16 +47,17 @@ def report(
 ) -> Path:
     """Write a live page of a fitted model: what it has learnt, how good it is, and what-if.
 
-    The page holds the model itself. Moving a slider predicts anew in the browser and explains the
-    prediction by exact Shapley values; no server, no network. It shows accuracy and calibration on
-    the rows passed, importance, effects and interactions in closed form over the training rows.
+    The page holds the model itself. When a slider moves, the browser computes the new prediction
+    and its exact Shapley values, without a server or a network. The page shows accuracy and
+    calibration on the rows passed, and importance, effects and interactions in closed form over the
+    training rows.
 
     Parameters
     ----------
     model : fitted CPRegressor or CPClassifier, or TNRegressor or TNClassifier of format="cp"
     X : table of shape (n, N)
-        Rows to judge the model on and to pick from. Up to 50 of them are copied into the page as
-        they are, and targets of up to 400: whoever has the page has those, and the model.
+        Rows to measure the accuracy on and to pick from. Up to 50 of them are copied into the page
+        as they are, and targets of up to 400: everyone who has the page has those, and the model.
     y : (n,) or (n, L), or None
         Their targets; with None the page has no section on accuracy.
     path : str or path
@@ -71,7 +73,7 @@ def report(
     Notes
     -----
     A column of more than 2,000 categories is offered with its 1,000 most frequent ones and those
-    of the rows shown; the page says so. Explanations count all of them.
+    of the rows shown; the page says so. Explanations include all categories.
 
     Examples
     --------
@@ -91,7 +93,7 @@ def report(
     if len(data) > MOST_BYTES:
         raise ValueError(
             f"The page would have {len(data) / 1e6:,.0f} MB, more than the {MOST_BYTES / 1e6:,.0f} "
-            "MB that a browser opens with ease. Fit a model of a lower rank, fewer members or "
+            "MB that browsers open easily. Fit a model of a lower rank, fewer members or "
             "fewer knots, or leave out columns of very many categories."
         )
     write_whole(path, data)
@@ -99,7 +101,7 @@ def report(
 
 
 def render(content: dict[str, Any]) -> bytes:
-    """Return the page of these data."""
+    """Return the page with these data."""
     script = "\n".join(_source(name) for name in _SCRIPTS)
     style = _source("page.css")
     plain = _plain(content)
@@ -112,16 +114,16 @@ def render(content: dict[str, Any]) -> bytes:
         "script": script,
     }
     page = _source("page.html")
-    for name, text in parts.items():  # one place each; the data come after all others are found
+    for name, text in parts.items():  # in the order of page.html; filled-in text is not searched
         before, after = page.split(f"{{{{{name}}}}}", 1)
         parts[name] = before + text
         page = after
-    # A lone surrogate, which JSON allows and UTF-8 does not, is shown as a question mark.
+    # A lone surrogate, which JSON allows and UTF-8 does not, becomes a question mark.
     return ("".join(parts.values()) + page).encode("utf-8", errors="replace")
 
 
 def _plain(value: Any) -> Any:
-    """Return JSON values without infinities and NaN, which JSON does not know: null for those."""
+    """Return JSON values with None for infinities and NaN, which JSON lacks."""
     if isinstance(value, dict):
         return {key: _plain(own) for key, own in value.items()}
     if isinstance(value, list):
@@ -145,14 +147,14 @@ def _check_model(model: FittedModel) -> CPCores:
     cores = model.tensor_
     if not isinstance(cores, CPCores):
         raise TypeError(
-            f"A page is made of a model of format 'cp', got a {type(model).__name__} of format "
+            f"A page needs a model of format 'cp', got a {type(model).__name__} of format "
             f"{cores.name!r}. Other formats are not a sum of products, which is what the page "
-            "computes with."
+            "computes."
         )
     arrays = [*cores.factors, *(cores.additive or []), cores.weights, cores.intercept]
     if not all(np.all(np.isfinite(array)) for array in arrays):
         raise ValueError(
-            "The model predicts no numbers: its cores are not finite. Training has diverged; fit "
+            "The model cannot predict: its cores are not finite. Training has diverged; fit "
             "again with a lower learning_rate."
         )
     return cores

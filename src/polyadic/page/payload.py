@@ -1,14 +1,15 @@
-"""A fitted CP model as plain JSON values, for the engine of the page to compute with.
+"""A fitted CP model as plain JSON values, from which engine.js predicts and explains.
 
     f(x)_l = b_l + sum_n u_nl(x_n) + sum_r C_rl prod_n g_nr(x_n)
 
 Every column has one part or several: a map, and the core of some of the terms on it, float32 as in
 the fused engine. Weights, means and knots are float64. Arrays are little-endian bytes in base64.
 
-**Parts.** The members of a merged model have knots of their own, and its terms stand on the union
-of them, where most knots say nothing about a term: the function is linear across them. So the terms
-are dealt into equal blocks, and a block keeps the knots that it bends at. That is exact up to the
-rounding of float32, and makes the page of a default model a fourth of the size.
+**Parts.** The members of a merged model have knots of their own, and all its terms are written on
+the union of these knots. A term needs few of them: its functions are linear across the others. So
+the terms are divided into equal blocks, and a block keeps only the knots at which one of its
+functions bends. That is exact up to the rounding of float32, and reduces the page of a default
+model to a fourth of the size.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from polyadic.explain.reading import quadrature
 from polyadic.maps import MAPS, FeatureMap, Hat, OneHot
 from polyadic.networks.cp import CPCores
 
-ROUNDING = 2.0**-22  # of a function's size: what a kept knot must be worth
-_MOST_BLOCKS = 32
+# A knot is kept where its value differs from the line between its neighbours by more than this
+# share of the function's size: twice the precision of float32, which is 2^-23.
+ROUNDING = 2.0**-22
+_MOST_BLOCKS = 32  # of terms that are tried; chosen by hand
 _NAMES = {cls: name for name, cls in MAPS.items()}
 
 
@@ -40,7 +43,7 @@ def encode_array(array: np.ndarray, dtype: str = "<f8") -> dict[str, str]:
 
 
 def encode_short(array: np.ndarray) -> dict[str, str]:
-    """Return an array for the eye, in float32 unless its numbers are out of that range."""
+    """Return an array that is only drawn: in float32, unless its numbers exceed that range."""
     size = float(np.max(np.abs(array), initial=0.0))
     return encode_array(array, "<f4" if 1e-30 < size < 1e30 else "<f8")
 
@@ -51,7 +54,7 @@ def model_payload(
     marginals: list[Marginal],
     kept: list[np.ndarray | None],
 ) -> dict[str, Any]:
-    """Return all that the page needs to predict and to explain a row.
+    """Return all that the page needs in order to predict and explain a row.
 
     Parameters
     ----------
@@ -91,7 +94,7 @@ def model_payload(
 def column_parts(
     own: FeatureMap, core: np.ndarray, codes: np.ndarray | None, dtype: str = "<f4"
 ) -> list[dict[str, Any]]:
-    """Return the parts of a column: each a map with the core (d, K) of its next K terms."""
+    """Return the parts of a column: each a map with the core (d, K) of the next K terms."""
     core, name = np.asarray(core, dtype=np.float64), map_name(own)
     if isinstance(own, Hat):
         return _hat_parts(own.knots_, core, dtype)
@@ -103,17 +106,17 @@ def column_parts(
 
 
 def map_name(own: FeatureMap) -> str:
-    """Return the name under which the engine knows a map; refuse a class of the user's own."""
+    """Return the name of a map in engine.js; refuse a class that is not polyadic's."""
     if type(own) not in _NAMES:
         raise ValueError(
             f"The page cannot compute the map {own!r}: {type(own).__name__} is not part of "
-            f"polyadic. It knows: {', '.join(sorted(MAPS))}."
+            f"polyadic. It can compute: {', '.join(sorted(MAPS))}."
         )
     return _NAMES[type(own)]
 
 
 def _settings(own: FeatureMap) -> dict[str, Any]:
-    """Return what the engine's function of a map may read: parameters and what was learnt."""
+    """Return what the map's function in engine.js reads: parameters and fitted arrays."""
     learnt = {
         name: encode_array(array) if array.ndim else array.item()
         for name, array in own.arrays().items()
@@ -126,7 +129,7 @@ def _part(settings: dict[str, Any], core: np.ndarray, dtype: str) -> dict[str, A
 
 
 def _category_core(own: OneHot, core: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Return the constant and one row for each category offered, zero for a folded one."""
+    """Return the constant and one row per category offered, zero for one without an element."""
     element = np.zeros(len(codes), dtype=np.int64)
     known = codes < len(own.lookup_)
     element[known] = own.lookup_[codes[known]]
@@ -137,7 +140,7 @@ def _category_core(own: OneHot, core: np.ndarray, codes: np.ndarray) -> np.ndarr
 
 
 def _hat_parts(knots: np.ndarray, core: np.ndarray, dtype: str) -> list[dict[str, Any]]:
-    """Deal the terms into as many equal blocks as make the fewest bytes."""
+    """Divide the terms into equal blocks, as many as give the fewest bytes."""
     n_terms = core.shape[1]
     best: list[tuple[np.ndarray, np.ndarray]] = []
     least = np.inf
@@ -159,7 +162,7 @@ def _hat_parts(knots: np.ndarray, core: np.ndarray, dtype: str) -> list[dict[str
 
 
 def bends(knots: np.ndarray, core: np.ndarray) -> np.ndarray:
-    """Return which knots a block of hats needs: the others lie on lines between these.
+    """Return the knots that a block of hats needs: at all others, its functions are linear.
 
     Parameters
     ----------
@@ -184,7 +187,7 @@ def bends(knots: np.ndarray, core: np.ndarray) -> np.ndarray:
     while True:
         at = np.flatnonzero(kept)
         cell = np.clip(np.searchsorted(at, np.arange(last + 1), side="right") - 1, 0, len(at) - 2)
-        # Each knot may lie on the line of its neighbours, and a long row of them on a curve.
+        # Each of many knots may lie on the line of its neighbours, and all together on a curve.
         lines = _between(knots, values, at[cell], at[cell + 1], np.arange(last + 1))
         excess = np.max(np.abs(values - lines) - slack, axis=1)
         excess[at] = -1.0
@@ -204,7 +207,7 @@ def _between(
 ) -> np.ndarray:
     """Return the values on the lines between knots `lower` and `upper`, (n, R)."""
     at = lower + 1 if at is None else at
-    # Halved first: knots may lie at both ends of the float range.
+    # Halved first: a difference of knots at both ends of the float range would overflow.
     width = 0.5 * knots[upper] - 0.5 * knots[lower]
     t = ((0.5 * knots[at] - 0.5 * knots[lower]) / width)[:, None]
     return (1.0 - t) * values[lower] + t * values[upper]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn import metrics
 
-_BINS = 10
+_BINS = 10  # of rows, by their prediction
 
 
 def regression(
@@ -20,12 +20,12 @@ def regression(
     out = []
     for k, name in enumerate(names):
         y, f = target[:, k], mean[:, k]
-        worth = bool(np.ptp(y) > 0)  # what does not vary has no variance to explain
+        varies = bool(np.ptp(y) > 0)  # a constant target has no R²
         out.append(
             {
                 "name": name,
                 "measures": [
-                    ["R²", metrics.r2_score(y, f) if worth else None],
+                    ["R²", metrics.r2_score(y, f) if varies else None],
                     ["Mean squared error", metrics.mean_squared_error(y, f)],
                     ["Mean absolute error", metrics.mean_absolute_error(y, f)],
                 ],
@@ -44,20 +44,20 @@ def classification(number: np.ndarray, share: np.ndarray, names: list[str]) -> d
         ["Accuracy", metrics.accuracy_score(number, best)],
         ["Log loss", metrics.log_loss(number, share, labels=codes)],
     ]
-    usual = np.bincount(number, minlength=len(names))
-    commonest = [f"Share of “{names[int(np.argmax(usual))]}”", float(usual.max() / len(number))]
+    counts = np.bincount(number, minlength=len(names))
+    largest = [f"Share of “{names[int(np.argmax(counts))]}”", float(counts.max() / len(number))]
     if len(names) == 2:
-        both = usual.min() > 0
+        both = counts.min() > 0
         area = metrics.roc_auc_score(number, share[:, 1]) if both else None
         measures.insert(0, ["Area under ROC", area])
         bins = _bins(share[:, 1], number == 1)
     else:
         bins = _bins(share[np.arange(len(best)), best], number == best)
-    return {"measures": [*measures, commonest], "bins": bins}
+    return {"measures": [*measures, largest], "bins": bins}
 
 
 def even_ranks(values: np.ndarray, most: int) -> np.ndarray:
-    """Return at most so many rows at even steps from the lowest to the highest value.
+    """Return at most `most` rows, at even steps of rank from the lowest to the highest value.
 
     >>> even_ranks(np.array([3.0, 1.0, 2.0, 0.0]), 2)
     array([3, 0])

@@ -1,4 +1,4 @@
-/* The sections that are read off the model: what it is, how good it is, what it has learnt. */
+/* The sections about the model: what it is, how good it is, what it has learnt. */
 
 function section(id, title, lead, ...children) {
   return make(
@@ -56,7 +56,7 @@ function measureCards(measures) {
     make(
       "div",
       { class: "card" },
-      make("span", { class: "figure", text: tell(value) }),
+      make("span", { class: "figure", text: format(value) }),
       make("span", { class: "what", text: name }),
     ),
   );
@@ -64,7 +64,7 @@ function measureCards(measures) {
 }
 
 function accuracy(data) {
-  const lead = `Measured on the ${tell(data.n_rows)} rows that were passed for this page. Only if the model was not trained on them does this say how it does on new rows.`;
+  const lead = `Measured on the ${format(data.n_rows)} rows that were passed for this page. If the model was not trained on them, this is its accuracy on new rows.`;
   if (data.quality.classification)
     return section("accuracy", "How good it is", lead, classAccuracy(data));
   const many = data.quality.regression.length > 1;
@@ -95,7 +95,7 @@ function regressionAccuracy(own, many) {
       { class: "wide" },
       chart,
       make("figcaption", {
-        text: `Dots: ${tell(own.points.length)} of the rows. Line: means of tenths of the rows, by their prediction; on the dashed line predictions are right on average.`,
+        text: `Dots: ${format(own.points.length)} of the rows. Line: means of tenths of the rows, by their prediction; on the dashed line, predictions are right on average.`,
       }),
     ),
   );
@@ -117,7 +117,7 @@ function classAccuracy(data) {
       { class: "wide" },
       chart,
       make("figcaption", {
-        text: "Each dot is a tenth of the rows, by their predicted probability. On the dashed line a probability of 70 % comes true in 70 of 100 cases.",
+        text: "Each dot is a tenth of the rows, by their predicted probability. On the dashed line, a probability of 70 % comes true in 70 of 100 cases.",
       }),
     ),
   );
@@ -149,7 +149,7 @@ function importance(data) {
   return section(
     "importance",
     "What matters",
-    `Sobol shares: how much of the variance of the raw prediction goes with a column. Strong colour: by the column alone; faint: together with others, counted for each of them.${more}`,
+    `Sobol shares: how much of the variance of the raw prediction is due to a column. Strong colour: the column by itself; pale: together with other columns, counted for each of them.${more}`,
     list,
     make("h3", { text: "One column, two, or more at a time" }),
     orderBar(orders),
@@ -220,7 +220,7 @@ function effects(data, state) {
     data.columns.length > data.effects.length
       ? ` The strongest ${data.effects.length} of ${data.columns.length} columns are shown.`
       : "";
-  const lead = `The main effect on ${L > 1 ? "the raw score of the explained output" : state.scaleName()}, zero on average; numbers from the 1st to the 99th percentile of ${data.background}, whose density is below. The mark is the row of the what-if panel.${more}`;
+  const lead = `The main effect on ${L > 1 ? "the raw score of the explained output" : state.scaleName()}, zero on average; numeric columns from the 1st to the 99th percentile of ${data.background}, whose density is below. The mark is the row of the what-if panel.${more}`;
   return section(
     "effects",
     "What each column does by itself",
@@ -230,18 +230,18 @@ function effects(data, state) {
   );
 }
 
-/* Whether curves can be read on one scale: not where one of them dwarfs most others. */
+/* Whether curves can be read on one scale: not where one is far larger than most others. */
 function comparable(ranges) {
   const widths = ranges.map(([low, high]) => high - low).sort((a, b) => a - b);
   return widths[widths.length - 1] < 12 * widths[Math.floor(widths.length / 2)];
 }
 
-/* What of a curve can be seen between the ends of its chart. */
+/* The part of a curve between the ends of its chart. */
 function inRange(effect, values) {
   if (effect.categories) return values;
   const [low, high] = effect.ends;
   const inside = values.filter((_, k) => effect.grid[k] > low && effect.grid[k] < high);
-  return [along(effect.grid, values, low), ...inside, along(effect.grid, values, high)];
+  return [interpolate(effect.grid, values, low), ...inside, interpolate(effect.grid, values, high)];
 }
 
 function effectBars(effect, values, limits) {
@@ -274,7 +274,7 @@ function effectBars(effect, values, limits) {
     "div",
     {},
     list,
-    more > 0 ? make("p", { class: "note", text: `and ${tell(more)} rarer categories` }) : null,
+    more > 0 ? make("p", { class: "note", text: `and ${format(more)} rarer categories` }) : null,
   );
   const mark = (code) =>
     items.forEach((item, k) => item.classList.toggle("current", effect.places[k] === code));
@@ -296,7 +296,7 @@ function interactions(data, state) {
   return section(
     "interactions",
     "What two columns do together",
-    "The strongest interactions of two columns: what is left of their joint effect once the effect of each by itself is taken out. The share is that of the variance of the raw prediction. Point at a map, or move over it with the arrow keys, to read its numbers.",
+    "The strongest interactions of two columns: their joint effect without the effects of each by itself. The share is of the variance of the raw prediction. Point at a map, or move over it with the arrow keys, to read its numbers.",
     grid,
   );
 }
@@ -340,7 +340,7 @@ function columnTable(data) {
   const rows = data.columns.map((column, n) => {
     const spread =
       column.kind === "numeric"
-        ? column.middle.map((m) => tell(m)).join("  ·  ")
+        ? column.middle.map((m) => format(m)).join("  ·  ")
         : topCategories(column);
     return make(
       "tr",
@@ -371,5 +371,5 @@ function topCategories(column) {
     .slice(0, 3)
     .map((k) => `${shorten(column.categories[k], 24)} ${percent(column.shares[k])}`);
   const more = column.total - some.length;
-  return some.join(", ") + (more > 0 ? `, and ${tell(more)} more` : "");
+  return some.join(", ") + (more > 0 ? `, and ${format(more)} more` : "");
 }

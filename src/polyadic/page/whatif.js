@@ -1,7 +1,7 @@
 /* The what-if panel: a control for every column, the prediction, and why. */
 
 const MOST_BARS = 12;
-const FILTER_FROM = 13; // columns from which on there is a box to find one
+const FILTER_FROM = 13; // number of columns from which there is a search box
 
 function whatif(data, state) {
   const controls = make("div", {
@@ -34,7 +34,7 @@ function whatif(data, state) {
   return section(
     "whatif",
     "What if",
-    `Move a column and see the prediction change, with exact Shapley values, computed here in your browser. Sliders take even steps through ${data.background}, not through the range; any number can be typed beside them.`,
+    `Move a column and see the prediction change, with exact Shapley values, computed here in your browser. Sliders move in equal shares of ${data.background}, not in equal steps of the range; any number can be typed beside them.`,
     make("div", { class: "whatif" }, left, result),
   );
 }
@@ -48,7 +48,7 @@ function nearest(stops, x) {
   return best;
 }
 
-/* A number for its box: no digits that only rounding has put there. */
+/* Write a number for its input box, without digits that are only rounding errors. */
 function brief(x) {
   const whole = Math.ceil(Math.log10(Math.abs(x) + 1));
   return String(Number(x.toPrecision(Math.min(Math.max(6, whole + 2), 17))));
@@ -77,19 +77,19 @@ function numberControl(column, n, state) {
     make("label", { class: "missing" }, missing, make("span", { text: "missing" })),
   );
   let known = stops[Math.floor(stops.length / 2)];
-  /* Show a value everywhere but in the part that the hand is on. */
-  const show = (x, hand) => {
+  /* Show a value in all inputs but the one that the user is moving. */
+  const show = (x, active) => {
     const absent = Number.isNaN(x);
     if (!absent) known = x;
     missing.checked = absent;
     root.classList.toggle("absent", absent);
     root.dataset.value = x;
-    if (hand !== box) box.value = absent ? "" : brief(x);
-    if (hand !== slider && !absent) slider.value = nearest(stops, x);
-    slider.setAttribute("aria-valuetext", absent ? "missing" : tell(x));
+    if (active !== box) box.value = absent ? "" : brief(x);
+    if (active !== slider && !absent) slider.value = nearest(stops, x);
+    slider.setAttribute("aria-valuetext", absent ? "missing" : format(x));
   };
-  const move = (x, hand) => {
-    show(x, hand);
+  const move = (x, active) => {
+    show(x, active);
     state.set(n, x);
   };
   slider.addEventListener("input", () => move(stops[Number(slider.value)], slider));
@@ -113,7 +113,7 @@ function categoryControl(column, n, state) {
     hidden > 0
       ? make("p", {
           class: "note",
-          text: `The ${tell(column.categories.length)} most frequent of ${tell(column.total)} categories; the model knows the others, this page does not.`,
+          text: `The ${format(column.categories.length)} most frequent of ${format(column.total)} categories; the model has the others too, this page does not.`,
         })
       : null,
   );
@@ -136,22 +136,22 @@ function finder(data, holders) {
   return box;
 }
 
-/* Which row the values came from, and the way back to it. */
+/* Which row the values came from, and a button that restores it. */
 function origin(data, state) {
   const text = make("span", { id: "origin" });
   const back = make("button", { type: "button", id: "back", text: "Back to this row" });
   back.addEventListener("click", () => state.pick(state.row));
-  const tellOrigin = () => {
+  const showOrigin = () => {
     const changed = state.changed();
     const names = changed
       .slice(0, 3)
       .map((n) => shorten(data.columns[n].name, 24))
       .join(", ");
     const more = changed.length > 3 ? ` and ${changed.length - 3} more` : "";
-    text.textContent = `Row ${tell(data.rows.numbers[state.row])}${changed.length ? `, with another ${names}${more}` : ""}`;
+    text.textContent = `Row ${format(data.rows.numbers[state.row])}${changed.length ? `, with another ${names}${more}` : ""}`;
     back.hidden = changed.length === 0;
   };
-  state.onMove(tellOrigin);
+  state.onMove(showOrigin);
   return make("div", { class: "origin" }, text, back);
 }
 
@@ -172,14 +172,14 @@ function now(data, state) {
       figure.textContent = data.classes[best];
       what.textContent = `${data.target}, with a probability of ${percent(predicted[best])}`;
     } else {
-      figure.textContent = tell(predicted[state.output]);
+      figure.textContent = format(predicted[state.output]);
       what.textContent =
         data.outputs.length > 1 ? data.outputs[state.output] : `predicted ${data.target}`;
     }
     const [low, high] = data.classes ? [0, 1] : extent([0, ...predicted]);
     rows.forEach((row, k) => {
       placeBar(row.bar, scale(low, high, 0, 1)(0), scale(low, high, 0, 1)(predicted[k]));
-      row.number.textContent = data.classes ? percent(predicted[k]) : tell(predicted[k]);
+      row.number.textContent = data.classes ? percent(predicted[k]) : format(predicted[k]);
     });
   });
   return make("div", { class: "now" }, what, figure, rows.length ? list : null);
@@ -248,10 +248,10 @@ function reasons(data, state) {
       );
       if (k < shown) row.root.dataset.column = order[k];
     });
-    start.show(place(base), place(base), tell(base), "point");
-    end.show(place(raw), place(raw), tell(raw), "point");
+    start.show(place(base), place(base), format(base), "point");
+    end.show(place(raw), place(raw), format(raw), "point");
     title.textContent = `Why: Shapley values of ${state.scaleName()}`;
-    caption.textContent = `The average ${tell(base)} and the bars, ${signed(raw - base, 4)} together, add up to ${tell(raw)}.`;
+    caption.textContent = `The average ${format(base)} and the bars, ${signed(raw - base, 4)} together, add up to ${format(raw)}.`;
   });
   return make("div", { class: "why" }, title, list, caption);
 }
@@ -268,10 +268,10 @@ function reasonRow(text) {
       name.lastChild.textContent = value;
       name.title = value ? `${column} ${value}` : column;
     },
-    show(from, to, said, kind) {
+    show(from, to, text, kind) {
       placeBar(bar, from, to);
       bar.className = `bar ${kind}`;
-      number.textContent = said;
+      number.textContent = text;
     },
   };
 }
@@ -290,15 +290,15 @@ function rowTable(data, state) {
   const rows = numbers.map((number, k) => {
     const button = make("button", {
       type: "button",
-      text: tell(number),
-      "aria-label": `Put row ${tell(number)} into the what-if panel`,
+      text: format(number),
+      "aria-label": `Put row ${format(number)} into the what-if panel`,
     });
     const actual = target
       ? [
           make("td", {
             class: "end",
             text:
-              typeof target[k] === "string" ? target[k] : target[k].map((t) => tell(t)).join(", "),
+              typeof target[k] === "string" ? target[k] : target[k].map((t) => format(t)).join(", "),
           }),
         ]
       : [];
@@ -330,7 +330,7 @@ function rowTable(data, state) {
     make("h3", { text: "Rows to start from" }),
     make("p", {
       class: "note",
-      text: `${numbers.length} of the rows passed, at even steps from the lowest to the highest ${data.outputs.length > 1 ? `score of ${data.outputs[0]}` : "prediction"}. Pick one to put it into the panel.`,
+      text: `${numbers.length} of the rows passed, evenly spaced from the lowest to the highest ${data.outputs.length > 1 ? `score of ${data.outputs[0]}` : "prediction"}. Pick one to put it into the panel.`,
     }),
     tableOf("Rows to start from", heads, rows),
   );

@@ -1,6 +1,6 @@
-"""Pictures, with matplotlib: one function for each result, which takes axes or makes its own.
+"""Plots, with matplotlib: one function for each result, which takes axes or makes its own.
 
-Every function returns the axes that it drew on: titles, limits and files stay in your hands.
+Every function returns the axes that it drew on, so that you can set titles and limits, and save.
 """
 
 from polyadic.plots.dependence import interaction

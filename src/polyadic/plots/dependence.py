@@ -1,4 +1,4 @@
-"""Partial dependence: a curve of one column, a heat map of two."""
+"""Plots of partial dependence: a curve for one column, a heat map for two."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ from polyadic.plots.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# Chosen by hand:
 _MOST_LABELS = 20  # categories that are named along an axis
-_FAR = 0.2  # an end point this share of the range from its neighbour is out of sight
-_FINE = 12  # on a grid of at least so many points
+_FAR = 0.2  # an end point farther from its neighbour than this share of the range is not shown
+_FINE = 12  # points of a grid from which end points may be left out
 
 
 def interaction(result: PartialDependence, ax: Axes | None = None, output: int = 0) -> Axes:
     """Draw a partial dependence: two columns as a heat map, one as a curve.
 
-    A pure interaction has colours around zero: warm is above what the columns do one by one, blue
-    below. A column whose grid has one point only stands in the title; NaN cells stay white.
+    The colours of a pure interaction are centred at zero: red is above the sum of what the columns
+    do one by one, blue is below. A column with a single grid point is written in the title; NaN
+    cells stay white.
 
     Parameters
     ----------
@@ -54,8 +56,8 @@ def interaction(result: PartialDependence, ax: Axes | None = None, output: int =
     free = [i for i, points in enumerate(result.grid) if len(points) > 1]
     if len(free) > 2:
         raise ValueError(
-            f"A heat map has two columns, and {', '.join(result.columns)} are three. Give one of "
-            "them a single value: partial_dependence(model, columns, grid=[..., ..., [value]])."
+            f"A heat map has two columns, got three: {', '.join(result.columns)}. Give one of them "
+            "a single value: partial_dependence(model, columns, grid=[..., ..., [value]])."
         )
     free = free or [0]
     fixed = [i for i in range(len(result.grid)) if i not in free]
@@ -65,8 +67,8 @@ def interaction(result: PartialDependence, ax: Axes | None = None, output: int =
     names = [result.columns[i] for i in free]
     (_heat_map if len(free) == 2 else _line)(ax, names, grids, values, result, output)
     ax.tick_params(colors=INK, labelsize=9)
-    held = [f"{short(result.columns[i])} = {amount(result.grid[i][0])}" for i in fixed]
-    title = " and ".join(short(name) for name in names) + (", " if held else "") + ", ".join(held)
+    fixed_values = [f"{short(result.columns[i])} = {amount(result.grid[i][0])}" for i in fixed]
+    title = ", ".join([" and ".join(short(name) for name in names), *fixed_values])
     ax.set_title(title, loc="left", fontsize=11)
     return ax
 
@@ -82,7 +84,7 @@ class _Axis:
         self.edges = _edges(self.places)
 
     def limits(self) -> tuple[float, float]:
-        """Return from where to where to draw; a lonely outlier at an end is left out of sight."""
+        """Return the range to draw; a single outlier at an end is left out."""
         low, high = 0, len(self.edges) - 1
         if self.labels is None and len(self.places) >= _FINE:
             far = _FAR * (self.places[-1] - self.places[0])
@@ -135,7 +137,7 @@ def _heat_map(
 
 
 def _inside(x: _Axis, y: _Axis, values: np.ndarray) -> np.ndarray:
-    """Return the values of the cells that are in sight, so that the colours are for them."""
+    """Return the values of the cells that are shown, which set the range of colours."""
     keep = []
     for axis in (x, y):
         low, high = axis.limits()
@@ -157,7 +159,8 @@ def _line(
             ax.set_xlim(*ends)
     else:
         small = 6 if len(x.places) <= _MOST_LABELS else 2.5
-        ax.plot(x.places, values, "o", color=BLUE, ms=small)  # no bars: zero means nothing here
+        # Dots, no bars: bars would start at zero, which has no meaning here.
+        ax.plot(x.places, values, "o", color=BLUE, ms=small)
         x.mark(ax, ax.set_xticks, rotation=45, ha="right", rotation_mode="anchor")
     tidy(ax)
     ax.set_xlabel(short(names[0]))

@@ -1,4 +1,4 @@
-"""Main effects, side by side."""
+"""Plots of main effects, side by side."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from polyadic.plots.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# Chosen by hand:
 _MOST_LABELS = 16  # categories that are named along an axis
-_LINE = 26  # letters that fit below a panel side by side
-_MOST_SLANTED = 10  # names; more stand upright
-_STRIP = 0.14  # of the height: the density under the curve
+_LINE = 26  # letters that fit below a panel in one line
+_MOST_SLANTED = 10  # names that are slanted; more are vertical
+_STRIP = 0.14  # of a panel's height, for the density below the curve
 _LEAST_MISSING = 5e-4  # share of the rows from which a missing value is drawn
 
 
 def effects(result: Effects, top: int = 8, axes: Any = None) -> np.ndarray:
     """Draw the main effects of the strongest columns side by side, on one scale.
 
-    Beside the name of a column stands the share of the variance that its effect makes. The pale
+    The title of a panel has the column and the share of the variance due to its effect. The pale
     strip below shows where the rows are; a diamond, or a hollow bar, is the effect of a missing
     value, where rows have one. More than 16 categories are sorted by their effect.
 
@@ -81,7 +82,7 @@ def _panels(n_columns: int) -> Any:
 
 
 def _level(result: Effects) -> np.ndarray:
-    """Return the value of each output that an effect goes up or down from, (L,)."""
+    """Return the value of each output at which an effect is zero, (L,)."""
     return result.base if result.scale == "response" else np.zeros(len(result.base))
 
 
@@ -117,7 +118,7 @@ def _curve(ax: Axes, result: Effects, n: int) -> None:
     ax.locator_params(axis="x", nbins=5)
     edges, density = result.edges[n], result.density[n]
     if edges is not None and len(density) and edges[0] < edges[-1]:
-        height = density / np.diff(edges)  # so that bins of any width compare
+        height = density / np.diff(edges)  # so that bins of different widths are comparable
         seen = height[(edges[1:] > low) & (edges[:-1] < high)]
         strip = _STRIP * height / max(seen.max(initial=0.0), 1e-300)
         under = ax.get_xaxis_transform()
@@ -125,10 +126,10 @@ def _curve(ax: Axes, result: Effects, n: int) -> None:
 
 
 def _view(result: Effects, n: int) -> tuple[float, float]:
-    """Return from where to where a curve is shown.
+    """Return the range in which a curve is shown.
 
-    Not beyond the middle nine tenths of the rows by more than half their width: outliers would
-    press all others together.
+    It reaches beyond the middle nine tenths of the rows by at most half their width, so that
+    outliers do not squeeze the rest of the curve.
     """
     grid, ends = result.grid[n], result.ends[n]
     if ends is None or len(grid) == 0:
@@ -145,7 +146,7 @@ def _view(result: Effects, n: int) -> tuple[float, float]:
 
 
 def _bars(ax: Axes, result: Effects, n: int) -> None:
-    """Draw the effect of a categorical column, a bar a category."""
+    """Draw the effect of a categorical column, one bar per category."""
     names = [short(c, 13) for c in result.grid[n]]
     values, density = result.values[n], result.density[n]
     few = len(names) <= _MOST_LABELS
@@ -184,7 +185,7 @@ def _bars(ax: Axes, result: Effects, n: int) -> None:
 
 
 def _name(ax: Axes, names: list[str]) -> None:
-    """Name the bars, slanted or upright where the names would run into each other."""
+    """Name the bars, slanted or vertical where the names would overlap."""
     turn: dict[str, Any] = {}
     if sum(len(name) + 2 for name in names) > _LINE:
         turn = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
@@ -194,7 +195,7 @@ def _name(ax: Axes, names: list[str]) -> None:
 
 
 def _one_scale(axes: Any, result: Effects, order: np.ndarray) -> None:
-    """Give all panels the same limits, with room for the strip below."""
+    """Give all panels the same limits, with space for the strip below."""
     seen = [_level(result)]
     for n in order:
         values = result.values[n]
@@ -217,7 +218,7 @@ def _one_scale(axes: Any, result: Effects, order: np.ndarray) -> None:
 
 
 def _legends(axes: Any, result: Effects) -> None:
-    """Name the outputs in the first panel, and missing values where they are."""
+    """Name the outputs in the first panel, and missing values where they are drawn."""
     if 1 < len(result.outputs) <= len(OUTPUTS) and len(axes):
         for k, name in enumerate(result.outputs):
             axes[0].plot([], [], color=colour_of(k, len(result.outputs)), label=short(name, 14))

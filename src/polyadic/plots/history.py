@@ -1,4 +1,4 @@
-"""The course of training."""
+"""Plots of training: the loss over the epochs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from polyadic.training.model import FittedModel
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_LOG_RATIO = 3.0  # a loss that falls by more than this is drawn on a log scale
-_HEADROOM = 3.0  # times the lowest loss of the members; the first epochs may lie above
+# Chosen by hand:
+_LOG_RATIO = 3.0  # a loss that falls by more than this factor is drawn on a log scale
+_HEADROOM = 3.0  # upper limit, in lowest losses of the members; first epochs may lie above it
 
 
 def learning_curve(model: FittedModel, ax: Axes | None = None) -> Axes:
     """Draw the loss of each member over the epochs.
 
-    The thin lines are the members, each judged on rows held out from it (on the training rows,
-    where none were held out), with a dot at the epoch that was kept. The thick line is their mean,
-    the grey one the mean loss on the training rows.
+    The thin lines are the losses of the members, each on its own held-out rows (on the training
+    rows, where none were held out), with a dot at the epoch that was kept. The thick line is their
+    mean, the grey one the mean loss on the training rows.
 
     Parameters
     ----------
-    model : fitted CPRegressor or CPClassifier
+    model : fitted estimator
     ax : matplotlib axes, optional
         Where to draw; by default a new figure.
 
@@ -83,7 +84,7 @@ def _mean_curve(curves: list[np.ndarray]) -> np.ndarray:
 
 
 def _scale_losses(ax: Axes, curves: list[np.ndarray], train: np.ndarray) -> None:
-    """Leave the first epochs out of sight; take a log scale for a loss that falls far."""
+    """Cut off high losses of the first epochs; use a log scale for a loss that falls far."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     known = [v[np.isfinite(v)] for v in (np.concatenate(curves), train)]

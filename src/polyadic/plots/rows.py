@@ -1,4 +1,4 @@
-"""Shapley values: one prediction as a waterfall, many as a swarm."""
+"""Plots of Shapley values: a waterfall for one prediction, a beeswarm for many."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _SOURCE = {Shapley: "explain.shapley(model, X)"}
-_BINS = 110  # places along the axis at which points are piled up
-_HALF = 0.42  # of a line's height that a pile may take, either way
-_STEP = 0.1  # between the points of a pile, at most
+# Chosen by hand:
+_BINS = 110  # along the axis; points in the same bin are drawn above and below each other
+_HALF = 0.42  # of a line's height: how far points may be moved up or down
+_STEP = 0.1  # of a line's height: largest distance between points of the same bin
 
 
 def waterfall(
@@ -41,8 +42,8 @@ def waterfall(
 ) -> Axes:
     """Draw how the columns lead from the mean prediction to that of one row.
 
-    From top to bottom: the mean, what each column adds (warm) or takes away (blue), strongest
-    first, the other columns added up, and the prediction.
+    From top to bottom: the mean, what each column adds (red) or takes away (blue), strongest
+    first, the sum of the other columns, and the prediction.
 
     Parameters
     ----------
@@ -53,7 +54,7 @@ def waterfall(
     output : int
         Which of several outputs.
     top : int
-        Number of columns to draw one by one.
+        Number of columns with a bar of their own.
     ax : matplotlib axes, optional
         Where to draw; by default a new figure.
 
@@ -86,7 +87,7 @@ def _draw_steps(ax: Axes, levels: np.ndarray) -> None:
     steps = np.diff(levels)
     places = np.arange(1, len(steps) + 1)
     ax.barh(places, steps, 0.7, left=levels[:-1], color=[WARM if s >= 0 else BLUE for s in steps])
-    # Each level goes on as a thin line from the line that reaches it to the next.
+    # A thin line connects the end of each bar with the start of the next.
     ax.vlines(levels, np.arange(len(levels)), np.arange(1, len(levels) + 1), color=GREY, lw=0.8)
     ax.plot(levels[[0, -1]], [0, len(levels)], "o", color=INK, ms=6, ls="", zorder=3)
     span = float(np.ptp(levels)) or 1.0
@@ -106,7 +107,7 @@ def _draw_steps(ax: Axes, levels: np.ndarray) -> None:
 
 
 def _plain(value: float, digits: int) -> str:
-    # A rounded zero has no sign; a minus is as wide as the one along the axis.
+    # A rounded zero has no sign; the minus sign is the one that the axis has.
     return f"{round(float(value), digits) + 0.0:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
@@ -117,9 +118,9 @@ def _signed(value: float, digits: int) -> str:
 def beeswarm(result: Shapley, output: int = 0, top: int = 10, ax: Axes | None = None) -> Axes:
     """Draw the Shapley values of many rows, one line per column, one point per row.
 
-    The colour of a point is the rank of what the row holds among the others: blue is low, warm is
-    high. Categories with numbers for names are ranked too; others have no low and no high, and are
-    drawn in one colour, missing values in pale grey. The same values give the same picture.
+    The colour of a point is the rank of the row's value in the column: blue is low, red is high.
+    Categories whose names are numbers are ranked too; other categories have no order and are drawn
+    in one colour, missing values in pale grey. The same values always give the same plot.
 
     Parameters
     ----------
@@ -183,18 +184,18 @@ def _draw_swarm(ax: Axes, place: int, x: np.ndarray, span: float, data: np.ndarr
 
 
 def spread(x: np.ndarray, span: float) -> np.ndarray:
-    """Return heights, around zero, at which points at x do not lie on each other.
+    """Return heights, around zero, at which points at x do not overlap.
 
-    Points that are close are piled up to both sides by turns; a pile that would be too high is
-    pressed together.
+    Points that are close are placed above and below each other in turn; where there are too many,
+    the distance between them is reduced.
 
     >>> spread(np.array([0.0, 0.0, 0.0, 1.0]), span=1.0)
     array([ 0. ,  0.1, -0.1,  0. ])
     """
-    slot = np.round((x - x.min(initial=np.inf)) / span * _BINS).astype(np.int64)
-    order = np.argsort(slot, kind="stable")
-    first = np.searchsorted(slot[order], slot[order], side="left")
-    turn = np.arange(len(x)) - first  # 0, 1, 2, ... within a pile
+    place = np.round((x - x.min(initial=np.inf)) / span * _BINS).astype(np.int64)
+    order = np.argsort(place, kind="stable")
+    first = np.searchsorted(place[order], place[order], side="left")
+    turn = np.arange(len(x)) - first  # 0, 1, 2, ... within a bin
     layer = (turn + 1) // 2 * np.where(turn % 2 == 1, 1, -1)
     out = np.empty(len(x))
     out[order] = layer * min(_STEP, _HALF / max(1, int(np.abs(layer).max(initial=0))))
@@ -222,7 +223,7 @@ def ranks(data: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
 
 
 def _keys(ax: Axes, kinds: set[str]) -> None:
-    """Say what the colours mean: a bar from low to high, and the two other kinds of points."""
+    """Add a legend of the colours: a bar from low to high, and the other kinds of points."""
     from matplotlib.cm import ScalarMappable
 
     if "rank" in kinds:

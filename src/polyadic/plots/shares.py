@@ -1,4 +1,4 @@
-"""Which columns matter, and how much the orders of interaction make."""
+"""Plots of how much each column, and each order of interaction, contributes."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LIGHT = "#a9c6e3"  # the total share, behind the first-order one
-_LEAST_SHARE = 5e-4  # orders below it go into the last bar
+_LEAST_SHARE = 5e-4  # of the variance; orders below it go into the last bar. Chosen by hand
 _ORDERS = ["single columns", "pairs", "threes", "fours", "fives", "sixes"]
 
 
 def importance(result: Any, top: int = 15, ax: Axes | None = None) -> Axes:
     """Draw how much each column matters, as bars, the strongest on top.
 
-    Of Sobol indices the share of the main effect in dark, and in light all that the column has a
-    part in; of Shapley values the mean absolute one; of effects their share of the variance.
+    For Sobol indices, a dark bar is the share of the main effect, a light one that of all terms
+    with the column; for Shapley values, a bar is their mean absolute value; for effects, their
+    share of the variance.
 
     Parameters
     ----------
@@ -74,21 +75,21 @@ def importance(result: Any, top: int = 15, ax: Axes | None = None) -> Axes:
     _finish(ax, len(order))
     hidden = len(size) - len(order)
     if ax.get_legend_handles_labels()[0]:
-        corner = (1.0, 0.06 if hidden else 0.0)  # above the words of `left_out`
+        corner = (1.0, 0.06 if hidden else 0.0)  # above the text of `left_out`
         ax.legend(frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=corner)
     left_out(ax, hidden)
     return ax
 
 
 def orders(result: Any, ax: Axes | None = None) -> Axes:
-    """Draw what share of the variance single columns, pairs, threes and so on make.
+    """Draw the share of the variance due to single columns, pairs, threes and so on.
 
-    Orders of next to nothing are gathered in the last bar, so that the bars add up to the whole.
+    Orders with a share near zero are summed in the last bar, so that all bars add up to one.
 
     Parameters
     ----------
     result : Sobol or Interactions
-        From `polyadic.explain.sobol`, which knows every order, or from `interactions`.
+        From `polyadic.explain.sobol`, which has every order, or from `interactions`.
     ax : matplotlib axes, optional
         Where to draw; by default a new figure.
 
@@ -120,14 +121,14 @@ def orders(result: Any, ax: Axes | None = None) -> Axes:
 
 
 def _size(result: Any) -> np.ndarray:
-    """Return by what the columns are ordered, (N,)."""
+    """Return the size that the columns are ordered by, (N,)."""
     if isinstance(result, Sobol):
         return result.total
     return result.importance if isinstance(result, Shapley) else result.share
 
 
 def _numbers(values: np.ndarray, shares: bool) -> list[str]:
-    """Write shares as per cents, others with the digits that the largest calls for."""
+    """Write shares in per cent, other numbers with as many decimals as the largest needs."""
     if shares:
         return [percent(v) for v in values]
     most = float(values.max(initial=0.0))
@@ -136,7 +137,7 @@ def _numbers(values: np.ndarray, shares: bool) -> list[str]:
 
 
 def _stack(ax: Axes, result: Shapley, order: np.ndarray) -> None:
-    """Draw the mean absolute values of the outputs end to end."""
+    """Draw the mean absolute values of the outputs as stacked bars."""
     values = np.abs(result.values).mean(axis=0)[order]  # (k, L)
     left = np.zeros(len(order))
     named = 1 < values.shape[1] <= len(OUTPUTS)

@@ -1,4 +1,4 @@
-"""What all pictures share: colours, axes, and how names and numbers are written."""
+"""What all plots share: colours, axes, and how names and numbers are written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
 
 INK, BLUE, WARM, GREY = "#333333", "#1f5fa8", "#c8553d", "#9aa3ad"
-PALE, SLATE = "#d5dae0", "#5f6b7a"  # densities; points without a low and a high
+PALE, SLATE = "#d5dae0", "#5f6b7a"  # densities and missing values; categories
 OUTPUTS = [BLUE, WARM, "#3c8d5a", "#8a5aa3", "#c49a2b", "#3f9fb5", "#b0507f", "#7a7a3a", SLATE, INK]
 _SCALES = {
     "signed": [BLUE, "#8fb2d6", "#f6f6f4", "#e6a594", WARM],
@@ -22,18 +22,18 @@ _SCALES = {
 
 
 def pyplot() -> Any:
-    """Return matplotlib.pyplot, or say how to get it."""
+    """Return matplotlib.pyplot, or raise ImportError with how to install it."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError(
-            "Pictures need matplotlib. Install it with: pip install 'polyadic[plot]'"
+            "Plots need matplotlib. Install it with: pip install 'polyadic[plot]'"
         ) from error
     return plt
 
 
 def new_axes(ax: Axes | None, width: float, height: float) -> Axes:
-    """Return the axes that were given, or new ones of a size in inches."""
+    """Return the given axes, or new ones of this size in inches."""
     plt = pyplot()
     if ax is not None:
         return ax
@@ -41,7 +41,7 @@ def new_axes(ax: Axes | None, width: float, height: float) -> Axes:
 
 
 def colour_map(name: str) -> Colormap:
-    """Return a map of colours: "signed" around zero, "sized" from low up, "ranked" for points."""
+    """Return a colour map: "signed" (white at zero), "sized" (pale to dark) or "ranked"."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list(f"polyadic {name}", _SCALES[name])
@@ -53,7 +53,7 @@ def colour_of(output: int, n_outputs: int) -> str:
 
 
 def tidy(ax: Axes, along: Literal["x", "y"] = "y") -> None:
-    """Take away what is not read: two spines; a pale grid across the axis of the numbers."""
+    """Hide the upper and right spines; draw a pale grid across the axis of numbers."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis=along, color=GREY, alpha=0.25, lw=0.6)
     ax.set_axisbelow(True)
@@ -61,7 +61,7 @@ def tidy(ax: Axes, along: Literal["x", "y"] = "y") -> None:
 
 
 def expect(function: str, result: Any, kinds: Mapping[Any, str]) -> None:
-    """Refuse what a picture cannot be drawn of, and say what returns the right thing."""
+    """Raise TypeError for a result that cannot be drawn, with what returns the right one."""
     if isinstance(result, tuple(kinds)):
         return
     wanted = " or ".join(f"{kind.__name__} (from {source})" for kind, source in kinds.items())
@@ -69,7 +69,7 @@ def expect(function: str, result: Any, kinds: Mapping[Any, str]) -> None:
 
 
 def check_output(output: int, names: list[str]) -> int:
-    """Return the number of an output; refuse one that is not there."""
+    """Return the number of an output, from 0; refuse one that does not exist."""
     if not -len(names) <= output < len(names):
         raise ValueError(f"There is no output {output}; there are {len(names)}, counted from 0.")
     return output % len(names)
@@ -89,7 +89,7 @@ def short(name: Any, most: int = 24) -> str:
 
 
 def amount(value: Any) -> str:
-    """Write what a row holds, shortened.
+    """Write one value of a row, shortened.
 
     >>> amount(35682.25), amount("A very long name of a category")
     ('35,682', 'A very long name …')
@@ -98,12 +98,12 @@ def amount(value: Any) -> str:
 
 
 def raw_label(outputs: list[str], output: int) -> str:
-    """Return what an axis of raw predictions is called."""
+    """Return the label of an axis of raw predictions."""
     return "raw prediction" + (f" for {short(outputs[output])}" if outputs[output] else "")
 
 
 def left_out(ax: Axes, n_hidden: int) -> None:
-    """Say in a corner how many columns are not drawn."""
+    """Write in a corner how many columns are not drawn."""
     if n_hidden:
         columns = "column" if n_hidden == 1 else "columns"
         ax.text(
