@@ -230,7 +230,7 @@ def test_every_variance_is_that_of_the_whole_grid(case, shape):
 
 @every_format
 def test_a_partial_dependence_over_rows_is_their_mean(case, monkeypatch):
-    monkeypatch.setattr(closed_forms, "_NUMBERS", 200)  # several chunks
+    monkeypatch.setattr(closed_forms, "_MOST_NUMBERS", 200)  # several chunks
     model, X = model_of(case, (4, 1))
     grid = [[-1.0, 0.5, np.nan], ["u", "w"]]
     found = explain.partial_dependence(model, ["c1", "c2"], grid, background=X.iloc[:11])
@@ -349,7 +349,9 @@ def test_shapley_values_are_those_of_all_sets_of_columns(case, shape):
 
 @every_format
 def test_shapley_values_against_rows_are_their_mean(case, monkeypatch):
-    monkeypatch.setattr(closed_forms, "_NUMBERS", 500)  # several chunks of rows and of backgrounds
+    monkeypatch.setattr(
+        closed_forms, "_MOST_NUMBERS", 500
+    )  # several chunks of rows and of backgrounds
     model, X = model_of(case, (3, 3))
     rows, background = code(model, X.iloc[:5]), code(model, X.iloc[10:23])
     reading = read(model, X.iloc[10:23])

@@ -290,9 +290,9 @@ NETWORK_FORGERIES = {
     "multiplier not finite": (reshape("multiplier", lambda a: a / 0.0), "finite"),
     "extra missing": (reshape("extras.0", lambda _: None), r"'extras\.0' is missing"),
     "extra flat": (reshape("extras.0", lambda a: a.ravel()[1:]), r"'extras\.0' has the shape"),
-    "extra too many": (reshape("extras.9", lambda _: np.ones(2)), r"nothing: extras\.9"),
+    "extra too many": (reshape("extras.9", lambda _: np.ones(2)), r"the model: extras\.9"),
     "extra not finite": (reshape("extras.0", lambda a: a * np.inf), "finite"),
-    "weights of CP": (reshape("weights", lambda _: np.ones((4, 2))), "nothing: weights"),
+    "weights of CP": (reshape("weights", lambda _: np.ones((4, 2))), "the model: weights"),
 }
 
 

@@ -156,7 +156,7 @@ def test_blocks_of_the_background_add_up(monkeypatch):
         curve = explain.partial_dependence(model, "a", background=X).values
         with monkeypatch.context() as small:
             small.setattr("polyadic.explain.cp._BLOCK", 100)
-            small.setattr("polyadic.explain.cp._ROWS", 7)
+            small.setattr("polyadic.explain.cp._BACKGROUND_ROWS", 7)
             found = explain.shapley(model, X[:9], background=X)
             again = explain.partial_dependence(model, "a", background=X).values
         np.testing.assert_allclose(found.values, whole.values, atol=1e-12)
@@ -287,7 +287,7 @@ def test_what_cannot_be_explained_is_refused(monkeypatch):
         explain.shapley(model, X, background=X[:0])
     # The package's `shapley` is the function; the module of that name is behind it.
     monkeypatch.setattr(sys.modules["polyadic.explain.shapley"], "_MOST_NUMBERS", 10)
-    with pytest.raises(ValueError, match="Explain fewer rows at once"):
+    with pytest.raises(ValueError, match="Explain fewer rows at a time"):
         explain.shapley(model, X)
 
 
