@@ -1,8 +1,8 @@
-"""Adult: who earned above 50,000 dollars in 1994, by numbers, categories and gaps.
+"""Adult: who earned above 50,000 dollars in 1994, from numbers, categories and missing values.
 
     python examples/adult.py --out pictures
 
-A quarter of a minute on two cores, and as much again the first time, to compile. Needs pandas, and
+About 15 seconds on two cores, and as many more for compilation the first time. Needs pandas, and
 the extras `cli` and `plot`.
 """
 
@@ -18,7 +18,7 @@ from polyadic.datasets import fetch_adult
 
 
 def main(out: Path, quick: bool = False) -> None:
-    """Fit the table and write the pictures; `quick` is for a look at whether all works."""
+    """Fit the table and write the pictures; `quick` checks that everything works."""
     # Six columns are numbers, eight are categories, and some people did not say where they work.
     people = fetch_adult(split="publisher")
     X, y = people.X_train, people.y_train
@@ -29,22 +29,22 @@ def main(out: Path, quick: bool = False) -> None:
     probability = model.predict_proba(people.X_test)
     auc = roc_auc_score(people.y_test, probability[:, 1])
     loss = log_loss(people.y_test, probability, labels=model.classes_)
-    print(f"On {len(people.y_test):,} people held out: AUC {auc:.4f}, log-loss {loss:.4f}\n")
+    print(f"On {len(people.y_test):,} test rows: AUC {auc:.4f}, log-loss {loss:.4f}\n")
 
-    # 1. What each column does by itself, as a probability: that of an average person (the grey
-    # line) with this one column changed. Hollow bars are people who did not say.
+    # 1. What each column does by itself, as a probability: that at the mean score (the grey line)
+    # with only this column changed. Hollow bars are for people who did not state the value.
     print(explain.effects(model), "\n")
     shown = explain.effects(model, scale="response")
     save(plots.effects(shown)[0, 0], out / "adult_effects.png")
 
-    # 2. Shares of the variance are of the score, before the link, where terms add up. Gains of
-    # capital are rare and decisive, which is why they lead here and not in the swarm below.
+    # 2. Shares of the variance are of the score, before the link, where terms add up. Capital gains
+    # are rare and have a large effect, so they are first here and not in the beeswarm below.
     found = explain.sobol(model)
     print(found, "\n")
     save(plots.importance(found), out / "adult_importance.png")
 
     # 3. The strongest interaction. It is pure: zero is where the two columns simply add up. A gain
-    # between 5,000 and 8,000 dollars says more about a husband than about one who is unmarried.
+    # between 5,000 and 8,000 dollars raises the score of a husband more than that of the unmarried.
     print(explain.interactions(model, max_order=2, top=12), "\n")
     grid = [sorted(set(X["relationship"])), np.linspace(0, 15_000, 61)]
     columns = ["relationship", "capital-gain"]
@@ -57,7 +57,7 @@ def main(out: Path, quick: bool = False) -> None:
     print(explain.describe(model, people.X_test[unsure : unsure + 1]), "\n")
     save(plots.waterfall(rows, row=unsure), out / "adult_waterfall.png")
 
-    # 5. Many people. Categories have no low and high, so their points have one colour.
+    # 5. Many people. Categories have no order, so their points have one colour.
     save(plots.beeswarm(rows), out / "adult_beeswarm.png")
 
 

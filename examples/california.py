@@ -1,9 +1,9 @@
-"""California housing: what makes a house dear, read off a model of eight numbers.
+"""California housing: what makes a house expensive, from a model of eight numeric columns.
 
     python examples/california.py --out pictures
 
-About ten seconds on two cores, and a quarter of a minute more the first time, to compile. Needs
-pandas, and the extras `cli` and `plot`.
+About ten seconds on two cores, and 15 more for compilation the first time. Needs pandas, and the
+extras `cli` and `plot`.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from polyadic.datasets import fetch_california_housing
 
 
 def main(out: Path, quick: bool = False) -> None:
-    """Fit the table and write the pictures; `quick` is for a look at whether all works."""
+    """Fit the table and write the pictures; `quick` checks that everything works."""
     # Each row is a block of houses in 1990; the target is their median value in 100,000 dollars.
     houses = fetch_california_housing()
     X, X_test, y, y_test = train_test_split(houses.data, houses.target, random_state=0)
@@ -27,13 +27,13 @@ def main(out: Path, quick: bool = False) -> None:
         X, y = X[:400], y[:400]
     tiny = {"n_members": 1, "rank": 4, "max_iter": 3} if quick else {}
     model = CPRegressor(verbose=1, random_state=0, **tiny).fit(X, y)
-    print(f"R2 on {len(y_test):,} houses held out: {model.score(X_test, y_test):.3f}\n")
+    print(f"R2 on {len(y_test):,} test rows: {model.score(X_test, y_test):.3f}\n")
 
-    # 1. What each column does by itself. Place matters most, then income.
+    # 1. What each column does by itself. Location matters most, then income.
     print(explain.effects(model), "\n")
     save(plots.effects(explain.effects(model))[0, 0], out / "california_effects.png")
 
-    # 2. How much there is beyond single columns, and who takes part in it.
+    # 2. How much of the variance is beyond single columns, and which columns have a part in it.
     found = explain.sobol(model)
     print(found, "\n")
     axes = plt.subplots(1, 2, figsize=(11.0, 3.2), layout="constrained")[1]
@@ -41,8 +41,8 @@ def main(out: Path, quick: bool = False) -> None:
     plots.orders(found, ax=axes[1])
     save(axes[0], out / "california_shares.png")
 
-    # 3. The strongest interaction is a map: which places are dearer or cheaper than their latitude
-    # and their longitude say one by one. Where there are no houses the map is left white.
+    # 3. The strongest interaction is a map: which places are more or less expensive than the
+    # effects of their latitude and longitude add up to. Where there are no houses the map is white.
     print(explain.interactions(model, top=8), "\n")
     columns = ["Longitude", "Latitude"]
     grid = [np.linspace(-124.4, -114.3, 80), np.linspace(32.5, 42.0, 80)]
@@ -59,12 +59,12 @@ def main(out: Path, quick: bool = False) -> None:
     save(axes[0], out / "california_place.png")
 
     # 4. One prediction, in words and as a waterfall. The numbers are exact Shapley values.
-    dearest = int(model.predict(X_test).argmax())
-    print(explain.describe(model, X_test[dearest : dearest + 1]), "\n")
+    highest = int(model.predict(X_test).argmax())
+    print(explain.describe(model, X_test[highest : highest + 1]), "\n")
     rows = explain.shapley(model, X_test)
-    save(plots.waterfall(rows, row=dearest), out / "california_waterfall.png")
+    save(plots.waterfall(rows, row=highest), out / "california_waterfall.png")
 
-    # 5. Many predictions at once: a point a row, coloured by what the row holds.
+    # 5. Many predictions at once: one point per row, coloured by the value of the column.
     save(plots.beeswarm(explain.shapley(model, X_test[:1500])), out / "california_beeswarm.png")
 
 

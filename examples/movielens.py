@@ -1,8 +1,8 @@
-"""MovieLens 100K: who gives five stars to what, from categories alone.
+"""MovieLens 100K: who gives five stars to which film, from categorical columns only.
 
     python examples/movielens.py --out pictures
 
-A quarter of a minute on two cores, and as much again the first time, to compile. Needs pandas, and
+About 15 seconds on two cores, and as many more for compilation the first time. Needs pandas, and
 the extras `cli` and `plot`.
 """
 
@@ -17,18 +17,18 @@ from polyadic.datasets import fetch_movielens100k
 
 
 def main(out: Path, quick: bool = False) -> None:
-    """Fit the table and write the pictures; `quick` is for a look at whether all works."""
-    # 26 categorical columns: 943 people, 1,682 films, what is known of both, 19 flags of genre.
+    """Fit the table and write the pictures; `quick` checks that everything works."""
+    # 26 categorical columns: 943 users, 1,682 films, facts about both, 19 genre flags.
     ratings = fetch_movielens100k(split="paper")
     X, y = ratings.X_train, ratings.y_train
-    if quick:  # the rows come with all fives first
+    if quick:  # the rows with a rating of five come first
         X, y = X[::50], y[::50]
     tiny = {"n_members": 1, "rank": 4, "max_iter": 3} if quick else {}
     model = CPClassifier(verbose=1, random_state=0, **tiny).fit(X, y)
     auc = roc_auc_score(ratings.y_test, model.predict_proba(ratings.X_test)[:, 1])
-    print(f"AUC on {len(ratings.y_test):,} ratings held out: {auc:.4f}\n")
+    print(f"AUC on {len(ratings.y_test):,} test rows: {auc:.4f}\n")
 
-    # 1. Who gives the stars matters most, then the film, then the decade that it is from.
+    # 1. The user matters most, then the film, then its decade.
     found = explain.effects(model)
     print(found, "\n")
     save(plots.effects(found, top=4)[0, 0], out / "movielens_effects.png")
@@ -46,15 +46,15 @@ def main(out: Path, quick: bool = False) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     save(ax, out / "movielens_genres.png")
 
-    # 3. Nearly all is additive here: single columns make all but a hundredth of the variance.
+    # 3. Nearly all is additive here: single columns explain all but a hundredth of the variance.
     shares = explain.sobol(model)
     axes = plt.subplots(1, 2, figsize=(11.0, 4.4), layout="constrained")[1]
     plots.importance(shares, top=12, ax=axes[0])
     plots.orders(shares, ax=axes[1])
     save(axes[0], out / "movielens_shares.png")
 
-    # 4. The strongest pair: some people prefer old films, some new ones, beyond what they give on
-    # average. Here are the twenty people with most ratings.
+    # 4. The strongest pair: some users prefer old films, some new ones, relative to their average
+    # rating. Here are the twenty users with most ratings.
     print(explain.interactions(model, max_order=2, top=12), "\n")
     busiest = X["user"].value_counts().index[:20].tolist()
     decades = sorted(set(X["decade"]))

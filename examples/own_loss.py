@@ -1,8 +1,8 @@
-"""Bring a loss of your own: the Tweedie deviance, for claims that are mostly zero.
+"""Use a loss of your own: the Tweedie deviance, for insurance claims that are mostly zero.
 
 Most policies have no claim, the others a skewed amount. The Tweedie deviance of power 1 < p < 2 is
-made for such totals. Value and slope are plain Python, which Numba compiles; with the curvature
-least squares (solver="als") take the loss too, and with the torch form the torch engine.
+made for such totals. Value and slope are plain Python, which Numba compiles; with the curvature,
+least squares (solver="als") can use the loss too, and with the torch form, so can the torch engine.
 """
 
 import sys
@@ -63,7 +63,7 @@ def claims(n, seed):
 
 
 def main(n_rows=4000):
-    """Compare it with the squared error on new policies."""
+    """Compare the Tweedie loss with the squared error on new policies."""
     X, y = claims(n_rows, seed=0)
     X_new, y_new = claims(20_000, seed=1)
     print(f"policies without a claim: {np.mean(y == 0):.0%}")

@@ -274,12 +274,12 @@ def section(found: Found, folder: Path) -> Section:
     return Section(
         "MovieLens 100K",
         "Section IX-B, Table II. *Best epoch on test rows* is the paper's way: for CP the epoch "
-        f"of the largest AUC on the test rows, looked at every {EVERY} epochs; for the networks "
+        f"of the largest AUC on the test rows, computed every {EVERY} epochs; for the networks "
         "the epoch of the least log-loss on all positive test rows and as many negative ones. "
         "*Honest*: the number of epochs is chosen in the same way on a tenth of the training rows "
         "(AUC for CP, log-loss for the networks), then the model is trained on all training rows "
-        "for so many epochs. CP has the squared error as published, the networks the logistic loss "
-        "of Exponential Machines. That loss was taken after one seed with the squared error had "
+        "for that number of epochs. CP has the squared error as published, the networks the "
+        "logistic loss of Exponential Machines. That loss was taken after one seed with the squared error had "
         "been seen on the test rows (best epoch: Exponential Machines 0.7755, TT 0.7752, TR "
         "0.7752, HT 0.7771), and their number of epochs was cut from 20 to 15 for time after the "
         "best test epoch of HT, the 11th, was known. The explainable boosting machine is fitted "

@@ -29,7 +29,7 @@ def test_the_example_runs_and_draws_what_the_gallery_holds(name, tmp_path, capsy
     drawn = {path.name for path in (tmp_path / "pictures").iterdir()}
     assert drawn == {path.name for path in GALLERY.glob(f"{name}_*.png")}
     shown = capsys.readouterr().out
-    assert "held out: " in shown
+    assert "test rows: " in shown
     assert re.search(r"(adds|takes away) \d", shown)  # one row in words
 
 
