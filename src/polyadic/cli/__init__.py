@@ -1,6 +1,6 @@
 """The command `polyadic`.
 
-The commands are in the files beside this one, one per file; they need the extra `cli`.
+The commands are in the other files of this folder, one per file; they need the extra `cli`.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class Classification(ClassifierMixin):
         return share if share.shape[1] > 1 else np.hstack((1.0 - share, share))
 
     def response(self, raw: np.ndarray) -> np.ndarray:
-        """Return the probability that each raw prediction (n, L) stands for, (n, L)."""
+        """Return the probabilities of raw predictions (n, L), (n, L)."""
         if not isinstance(self.loss_, losses.SquaredError):
             return self.loss_.inverse_link(raw)
         share = np.clip((raw + 1.0) / 2.0, 1e-6, 1.0 - 1e-6)
