@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# DEPENDENCIES=oldest, where there is no .venv yet: the lowest versions that pyproject.toml allows.
+# DEPENDENCIES=oldest, before .venv exists: install the lowest versions that pyproject.toml allows.
 OLDEST := $(if $(filter oldest,$(DEPENDENCIES)),$(VENV)/oldest.txt)
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt $(OLDEST:%=--constraint %)
 # Where rounding could matter: kernels, engines, estimators, explanations.
@@ -29,14 +29,14 @@ $(VENV)/.bench: $(VENV)/.dev
 demo: $(VENV)/.base
 	$(BIN)/polyadic demo
 
-# Which lines the tests reach is measured on CI alone: it takes a quarter longer.
+# Coverage is measured on CI only: it makes the tests a quarter slower.
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal \
 	$(if $(CI),--cov --cov-report term:skip-covered --cov-fail-under 90)
 
 # Compiled for another CPU than this one: TARGET is generic, haswell or any other that LLVM knows, or
-# plain for kernels without vector types, which LLVM vectorises by where arrays happen to lie: their
-# last bits are not promised. Without features, those of that CPU hold, not this one's.
+# plain for kernels without vector types. LLVM vectorises those depending on the alignment of arrays,
+# so that their last bits may differ. Empty NUMBA_CPU_FEATURES mean the features of the target.
 test-target: $(VENV)/.dev
 	@target=$${TARGET:-$$($(BIN)/python .ci/target.py)} && echo "compiled for $$target:" && \
 	tests="$(ROUNDING)"; \
@@ -45,7 +45,7 @@ test-target: $(VENV)/.dev
 	else export NUMBA_CPU_NAME=$$target NUMBA_CPU_FEATURES=; fi && \
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $$tests
 
-# The browser of the tests, for systems that have no package of chromium. A script and no link: on
+# The browser of the tests, for systems without a package of chromium. A script instead of a link: on
 # macOS chromium looks for its parts beside the file that is started.
 browser: $(VENV)/.dev
 	$(BIN)/playwright install --with-deps chromium
@@ -60,7 +60,7 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.bench
 	@for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
-# QUICK=1 takes minutes and proves nothing; DOCS=1 makes docs/results.md of the full run.
+# QUICK=1 takes minutes and gives no results, a trial; DOCS=1 writes docs/results.md from a full run.
 reproduce: $(VENV)/.bench
 	$(BIN)/python -m experiments $(if $(QUICK),--quick) $(if $(DOCS),--docs)
 

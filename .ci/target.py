@@ -1,9 +1,9 @@
-"""Print how else to compile than for this machine: generic, haswell and plain take turns.
+"""Print the target to compile for instead of this machine: generic, haswell and plain take turns.
 
 The first two are CPUs; plain is this machine without vector types (POLYADIC_SIMD=0).
 
-The turn is the number of commits. A shallow clone does not know it, and a folder without git knows
-nothing: there the last commit's name and the day take its place.
+The number of commits decides whose turn it is; in a shallow clone the hash of the last commit does,
+and in a folder without git the day.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from llvmlite import binding
 
 
 def git(*arguments: str) -> str:
-    """Return what git says, or nothing where it cannot say it."""
+    """Return the output of git, or an empty string where it fails."""
     try:
         found = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

@@ -1,9 +1,9 @@
-"""What each part of the defaults is worth: errors relative to CatBoost's, on inner splits.
+"""What each part of the defaults contributes: errors relative to CatBoost's, on inner splits.
 
 The training rows of each set are split again, 80 to 20; test rows are never read. The error is the
 mean squared error, or the log-loss of two classes.
 
-Looks inside: it imports modules of polyadic that are not public.
+Uses internals: it imports modules of polyadic that are not public.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SETS = [
     "sml",
 ]
 CLASSES = ["adult", "breast_cancer", "movielens"]
-PLAIN = {"strengths": (1.0,), "strengths_of_long_tables": (1.0,)}
+ONE_STRENGTH = {"strengths": (1.0,), "strengths_of_long_tables": (1.0,)}
 
 
 def without(place: Any, **values: Any) -> Callable[[], Any]:
@@ -62,7 +62,7 @@ def nothing() -> Iterator[None]:
 # Name, what is changed inside, parameters that differ from the defaults.
 VARIANTS: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("the defaults", nothing, {}),
-    ("one strength for all tables", without(FactorPenalties, **PLAIN), {}),
+    ("one strength for all tables", without(FactorPenalties, **ONE_STRENGTH), {}),
     ("one weight for all columns", without(loop, _WEIGHT_PACE=0.0), {}),
     ("no sweep before Adam", nothing, {"solver": "adam"}),
     ("sweeps alone", nothing, {"solver": "als"}),
@@ -117,7 +117,7 @@ def mean_ratio(found: np.ndarray, to: np.ndarray) -> float:
 
 
 def compare(names: list[str], kind: type, variants: list) -> None:
-    """Fit all variants on all sets and print how they do."""
+    """Fit all variants on all sets and print their errors relative to CatBoost's."""
     tables = [load(import_module(f"data.{name}"), 0, True) for name in names]
     small = min(tables, key=lambda data: len(data.y_train))
     kind(max_iter=1).fit(small.X_train, small.y_train)  # compiles the kernels
@@ -136,8 +136,8 @@ def compare(names: list[str], kind: type, variants: list) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="small sets alone")
-    parser.add_argument("--classes", action="store_true", help="two classes alone")
+    parser.add_argument("--quick", action="store_true", help="only the small sets")
+    parser.add_argument("--classes", action="store_true", help="only the tables of two classes")
     args = parser.parse_args()
     print(machine())
     if not args.classes:

@@ -1,8 +1,8 @@
 """Alternating least squares beside Adam: error on validation rows and seconds of a fit.
 
 California housing on the paper's split; airfoil and concrete of the UCI tables, a fifth of the
-training rows of the first split held back; made-up ratings of items by users. No test row is read.
-Errors are in variances of the training targets.
+training rows of the first split held out; synthetic ratings of items by users. No test row is read.
+Errors are mean squared errors divided by the variance of the training targets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from polyadic.datasets import fetch_california_housing
 
 SOLVERS = ("adam", "als", "als+adam")
 MEMBERS = (1, 6)
-SHORT = 0.3  # of Adam's epochs, in the lines that ask how soon an error is reached
+SHORT = 0.3  # share of Adam's epochs in the lines "short": how soon is an error reached?
 
 
 class Split(NamedTuple):
@@ -54,7 +54,7 @@ def uci(name: str) -> Split:
 
 
 def ratings() -> Split:
-    """Return made-up ratings: the inner product of three hidden traits of users and of items."""
+    """Return synthetic ratings: the inner product of three hidden traits of users and of items."""
     rng = np.random.default_rng(0)
     user, item = rng.integers(0, 2000, 60_000), rng.integers(0, 1000, 60_000)
     traits = rng.normal(size=(2000, 3)), rng.normal(size=(1000, 3))
@@ -109,7 +109,7 @@ def main() -> None:
                     lines.append([f"{solver}, short", str(n_members), *found])
         print_table(["solver", "members", "val MSE", "sd", "fit s", "epochs"], lines)
     split, categories = ratings(), {"categorical_features": [0, 1], "rank": 16, "n_members": 1}
-    print_title("made-up ratings: 50,000 rows, 2,000 users, 1,000 items, rank 16, one member")
+    print_title("synthetic ratings: 50,000 rows, 2,000 users, 1,000 items, rank 16, one member")
     lines = [
         [
             solver,

@@ -1,4 +1,4 @@
-"""What the benchmarks share: timing, tables, verdicts, and the machine in words."""
+"""What the benchmarks share: timing, tables, verdicts, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 def machine() -> str:
     """Describe the machine in words.
 
-    Versions come from the installed metadata: nothing is imported only to be asked for its version.
+    Versions come from the installed metadata: no package is imported only to read its version.
     """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "numba"))

@@ -2,7 +2,7 @@
 
 The paper's split, d=75 normalised polynomials, L2 3e-7 and 100 epochs for all. Every network is
 trained in the same way: batches of 512, a one-cycle schedule with a peak of 0.005, which was chosen
-on the validation rows among 0.005 and 0.015 (by the mean over formats), and the epoch that is best
+on the validation rows from 0.005 and 0.015 (by the mean over formats), and the epoch that is best
 on them. The last row is the fused engine with the paper's own recipe.
 """
 
@@ -23,13 +23,13 @@ from polyadic import TNRegressor
 from polyadic.datasets import Split, fetch_california_housing
 from polyadic.maps import Polynomial
 
-FASTER = 10.0  # times, than published
+FASTER = 10.0  # required ratio of the published fit time to ours
 ORDER = 4  # of fm and pn
 
 
 @dataclass(frozen=True)
 class Row:
-    """A format, its rank, and what was published of it: validation MSE and seconds."""
+    """A format, its rank, and its published validation MSE and seconds."""
 
     format: str
     rank: int
@@ -52,11 +52,11 @@ ROWS = [
 
 
 def network(row: Row, epochs: int) -> TNRegressor:
-    """Return the model of a format; fm and pn work on raw columns."""
-    raw = row.format in ("fm", "pn")
+    """Return the model of a format; fm and pn take the columns themselves."""
+    no_maps = row.format in ("fm", "pn")
     return TNRegressor(
         row.format,
-        maps="auto" if raw else Polynomial(75, normalize=True),
+        maps="auto" if no_maps else Polynomial(75, normalize=True),
         rank=row.rank,
         order=ORDER,
         loss=row.loss,
@@ -65,7 +65,7 @@ def network(row: Row, epochs: int) -> TNRegressor:
         batch_size=512,
         learning_rate=0.005,
         max_iter=epochs,
-        n_iter_no_change=epochs,  # the same epochs for all, however they go
+        n_iter_no_change=epochs,  # no early stopping: the same number of epochs for all
         random_state=0,
     )
 
@@ -76,7 +76,7 @@ def mse(model: Any, X: np.ndarray, y: np.ndarray) -> float:
 
 
 def n_parameters(model: Any) -> int:
-    """Return how many numbers the model has learnt; raw columns make no use of constants."""
+    """Return how many numbers the model has learnt; fm and pn have no constant element."""
     cores = model.tensor_
     first = 0 if cores.format.constants else 1
     return sum(a[first:].size for a in cores.factors) + sum(a.size for a in cores.extras)
@@ -103,7 +103,7 @@ def fit(name: str, model: Any, row: Row, split: Split) -> tuple[list[str], float
 
 
 def warm_up(split: Split) -> None:
-    """Fit once on either engine: the first fit compiles or loads what the others use."""
+    """Fit once on each engine: the first fit compiles or loads what the others use."""
     few = slice(0, 600)
     for model in (network(ROWS[0], 1), paper_recipe(0, 1)):
         model.fit(split.X_train[few], split.y_train[few])
@@ -112,7 +112,7 @@ def warm_up(split: Split) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="5 epochs in the place of 100")
+    parser.add_argument("--quick", action="store_true", help="5 epochs instead of 100")
     parser.add_argument("--threads", type=int, help="of torch; all cores where not given")
     options = parser.parse_args()
     if options.threads:

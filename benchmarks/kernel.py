@@ -1,10 +1,10 @@
 """Time of a training epoch: the fused engine against eager PyTorch, and against this CPU's peak.
 
 Both run the same steps on the same rows: gather or einsum, product over the columns, squared loss
-plus L2, gradients, Adam. The fused engine uses one thread, and keeps a running average of the
-parameters on top, of which PyTorch is spared.
+plus L2, gradients, Adam. The fused engine uses one thread, and also keeps a running average of
+the parameters, which PyTorch does not.
 
-Looks inside: it imports modules of polyadic that are not public.
+Uses internals: it imports modules of polyadic that are not public.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from polyadic.solvers.inits import Gaussian, Init, NearOne
 
 RATE, AVERAGE, L2 = 1e-3, 0.99, 3e-7
 ADAM = 19  # operations per entry: moments 3 + 4, move 6, running average 6
-PENALTY = 2
+PENALTY = 2  # operations per entry
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ CASES = (
 
 
 class Fused:
-    """Epochs of the fused engine, by the kernel itself: no held-out rows, no choice of an epoch."""
+    """Epochs of the fused engine, by direct calls of the kernel: no held-out rows."""
 
     def __init__(self, case: Case, X: np.ndarray, y: np.ndarray):
         maps = [case.map.clone().fit(x) for x in X.T]
@@ -109,7 +109,7 @@ class Fused:
         self.train(self.state, self.rng.permutation(self.n))
 
     def first_gradient(self) -> np.ndarray:
-        """Return the gradient of the first batch, (D, R), as Adam's first moment remembers it."""
+        """Return the gradient of the first batch, (D, R), recovered from Adam's first moment."""
         state = AdamState.start(self.start.cores)
         self.train(state, np.arange(self.batch))
         first = state.moments[0].first.reshape(self.height, -1)[:, : self.start.cores.rank]
@@ -120,8 +120,8 @@ class Fused:
         """Rows of the stacked cores, guard rows included."""
         return stack_height(self.features.dims)
 
-    def met(self) -> np.ndarray:
-        """Return how many rows of the cores each batch of an epoch meets."""
+    def touched(self) -> np.ndarray:
+        """Return how many rows of the cores each batch of an epoch touches."""
         always = always_touched(self.features.layout, self.features.dims)
         order = self.rng.permutation(self.n)
         batches = [order[begin : begin + self.batch] for begin in range(0, self.n, self.batch)]
@@ -136,25 +136,25 @@ class Fused:
         products = 3 * (n_columns - 1)  # prefix, suffix, and one times the other
         outputs = 2 + 1 + 2  # C'p, C g, and the gradient of C
         slopes = 2 * n_slots + n_constant
-        a_row = factors + products + outputs + slopes
-        met = self.met()
-        updates = np.sum(PENALTY * (met - n_constant) + ADAM * (met + 1))
-        return width * (float(self.n) * a_row + updates)
+        per_row = factors + products + outputs + slopes
+        touched = self.touched()
+        updates = np.sum(PENALTY * (touched - n_constant) + ADAM * (touched + 1))
+        return width * (float(self.n) * per_row + updates)
 
     def traffic(self, width: int) -> float:
         """Return the bytes that an epoch of this width has to read and write.
 
         A row of data writes and reads factors and prefix products, reads its elements, and reads
-        and writes their gradient; where every row meets all elements, once a batch is enough. An
-        update reads and writes parameters, gradient, two moments and the average.
+        and writes their gradient; where every row touches all elements, once per batch is enough.
+        An update reads and writes parameters, gradient, two moments and the average.
         """
-        layout, met = self.features.layout, self.met()
+        layout, touched = self.features.layout, self.touched()
         n_elements = layout.slots[-1] + layout.constant.sum()
-        visits = len(met) if layout.dense.all() else self.n
+        visits = len(touched) if layout.dense.all() else self.n
         elements, products = 3.0 * n_elements * visits, 4.0 * len(layout.first) * self.n
-        return 4.0 * width * (elements + products + 10.0 * met.sum())
+        return 4.0 * width * (elements + products + 10.0 * touched.sum())
 
-    def room(self, width: int) -> int:
+    def working_set(self, width: int) -> int:
         """Return the bytes of parameters, gradient, moments and average."""
         return 5 * 4 * width * self.height
 
@@ -162,8 +162,8 @@ class Fused:
 class Torch:
     """The same epochs in eager PyTorch.
 
-    As written: gather or einsum, prod, Adam, all by their defaults. Tuned: the fastest of the ways
-    that were tried (embedding, indexing, embedding_bag; einsum, bmm; prod, a loop over the columns;
+    As written: gather or einsum, prod, Adam, all with their defaults. Tuned: the fastest variant
+    of those tried (embedding, indexing, embedding_bag; einsum, bmm; prod, a loop over the columns;
     Adam plain, fused), and denormal numbers flushed to zero, as the fused engine does: the moments
     of high powers end up there, and slow a CPU down several times.
     """
@@ -204,7 +204,7 @@ class Torch:
     def loss(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the mean loss of the rows plus the penalty."""
         core, product = self.parameters[0], self.factors(rows).prod(0)
-        # The paper's output weights are ones and stay so.
+        # In the paper's model the output weights are ones and are not trained.
         raw = product.sum(1) if self.dense else product @ self.parameters[2]
         return torch.mean((raw - self.y[rows]) ** 2) + L2 * torch.sum(core * core)
 
@@ -235,20 +235,20 @@ class Torch:
 def gradient_difference(fused: Fused, eager: Torch) -> float:
     """Return the largest difference of the first gradients, relative to the largest entry.
 
-    Rows of the cores that the batch does not meet are left out: the fused engine leaves them alone
-    at this step, PyTorch gives them their penalty.
+    Rows of the cores that the batch does not touch are left out: the fused engine does not change
+    them at this step, PyTorch applies the penalty to them.
     """
     ours, theirs = fused.first_gradient(), eager.first_gradient(fused)
     always = always_touched(fused.features.layout, fused.features.dims)
-    met = np.union1d(fused.features.index[: fused.batch], always)
-    return float(np.abs(ours[met] - theirs[met]).max() / np.abs(theirs[met]).max())
+    touched = np.union1d(fused.features.index[: fused.batch], always)
+    return float(np.abs(ours[touched] - theirs[touched]).max() / np.abs(theirs[touched]).max())
 
 
 VARIANTS = {"as written": False, "tuned": True}
 
 
 def measure(case: Case, fused: Fused, repeats: int) -> tuple[dict[str, float], list[list[str]]]:
-    """Return the median times, and one line of the table for each way to write the PyTorch."""
+    """Return the median times, and one line of the table for each variant of the PyTorch code."""
     eager = {name: Torch(fused, tuned) for name, tuned in VARIANTS.items()}
     differences = {name: gradient_difference(fused, engine) for name, engine in eager.items()}
     works = {"fused": fused.epoch}
@@ -273,7 +273,7 @@ def measure(case: Case, fused: Fused, repeats: int) -> tuple[dict[str, float], l
 
 
 def shares(case: Case, fused: Fused, epoch: float, peaks: dict[int, float]) -> list[list[str]]:
-    """Return one line of the table of operations for the padded width and one for the useful."""
+    """Return one line of the table of operations for the padded width and one for the rank."""
     lines = []
     padded = len(fused.state.parameters.weights)
     for text, width in (("as executed", padded), ("useful", case.rank)):
@@ -292,16 +292,17 @@ def shares(case: Case, fused: Fused, epoch: float, peaks: dict[int, float]) -> l
 
 
 def roofs(case: Case, fused: Fused, epoch: float, peak_speed: float, repeats: int) -> list[str]:
-    """Return the line of the table that says which roof is the lower one, and how near it is."""
+    """Return the line of the table that says which bound is the lower one, and how near it is."""
     width = len(fused.state.parameters.weights)
-    operations, moved, room = fused.operations(width), fused.traffic(width), fused.room(width)
-    speed = peak.bandwidth(room, repeats)
+    operations, moved = fused.operations(width), fused.traffic(width)
+    held = fused.working_set(width)
+    speed = peak.bandwidth(held, repeats)
     bounds = {"arithmetic": operations / peak_speed, "traffic": moved / speed}
     lower = max(bounds, key=bounds.__getitem__)
     return [
         case.name,
         f"{operations / moved:.2f}",
-        f"{room / 1e3:.0f} kB",
+        f"{held / 1e3:.0f} kB",
         f"{speed / 1e9:.0f}",
         *(f"{1e3 * bound:.2f}" for bound in bounds.values()),
         f"{1e3 * epoch:.2f}",
@@ -326,19 +327,19 @@ def main() -> None:
         against += lines
         rates += shares(case, fused, times["fused"], peaks)
         lines_of_roofs.append(roofs(case, fused, times["fused"], peaks[LANES], repeats))
-    print_title("Milliseconds an epoch; the ratio is to the better of one and two threads")
+    print_title("Milliseconds per epoch; the ratio is to the better of one and two threads")
     columns = ["model", "PyTorch", "fused", "1 thread", "2 threads", "ratio", "required"]
     print_table([*columns, "gradients differ by"], against)
     print_title("Share of the float32 peak of one core")
     widest = max(peaks, key=peaks.__getitem__)
     print(
         f"measured peak: {peaks[widest] / 1e9:.0f} GFLOP/s, with vectors of {widest}; "
-        f"{peaks[LANES] / 1e9:.0f} with vectors of {LANES}, as the kernels have them"
+        f"{peaks[LANES] / 1e9:.0f} with vectors of {LANES}, as the kernels use"
     )
-    header = ["model", "MFLOP an epoch", "GFLOP/s", "of the peak", f"of the peak at {LANES} lanes"]
+    header = ["model", "MFLOP per epoch", "GFLOP/s", "of the peak", f"of the peak at {LANES} lanes"]
     print_table(header, rates)
     print_title("The roofline: the least time that arithmetic or traffic takes, in milliseconds")
-    header = ["model", "FLOP a byte", "numbers that move", "GB/s there", "arithmetic", "traffic"]
+    header = ["model", "FLOP per byte", "working set", "GB/s", "arithmetic", "traffic"]
     print_table([*header, "measured", "lower roof, how near"], lines_of_roofs)
 
 

@@ -1,8 +1,9 @@
 """MNIST digits, 784 columns, in CP, TT and TR: pixels in their order, and permuted.
 
 4,000 rows to train on and 1,000 to test, of the 5,000 of `fetch_mnist5k`, shuffled. A product over
-784 columns must neither overflow nor vanish, from either start. CP must not care about the order of
-the columns: noise belongs to a column and not to its place, so both fits agree up to rounding.
+784 columns must neither overflow nor vanish, from either init. CP must not depend on the order of
+the columns: the noise of the init goes with a column, not with its place, so both fits agree up to
+rounding.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from polyadic.datasets import fetch_mnist5k
 from polyadic.maps import Polynomial
 
 N_TRAIN, SEED = 4000, 0
-AGREE = 0.005  # difference in accuracy that rounding may make, five rows of the 1,000
+AGREE = 0.005  # difference in accuracy allowed for rounding: 5 of 1,000 rows; chosen by hand
 
-EPOCHS, CAREFUL_EPOCHS = 12, 3
+EPOCHS, LINEAR_EPOCHS = 12, 3
 RATE = 5e-4  # one step moves a product of 784 factors by 784 times the rate
-CAREFUL_RATE = 1e-4  # a linear model is a good start: larger steps would throw it away
+LINEAR_RATE = 1e-4  # the linear model is a good start: larger steps would destroy it
 
 
 def network(
@@ -49,17 +50,17 @@ def network(
 
 def from_linear(format: str) -> TNClassifier:
     """Return a network that starts from logistic regression; 10 outputs need a rank of 11."""
-    return network(format, 11, CAREFUL_EPOCHS, "linear", CAREFUL_RATE)
+    return network(format, 11, LINEAR_EPOCHS, "linear", LINEAR_RATE)
 
 
 def cp_from_linear() -> CPClassifier:
-    """Return CP beside an additive part: of the formats, only this takes any rank."""
+    """Return CP that starts from logistic regression; unlike the networks, it takes any rank."""
     return CPClassifier(
         maps=Polynomial(2),
         rank=30,
         init="linear",
-        learning_rate=CAREFUL_RATE,
-        max_iter=CAREFUL_EPOCHS,
+        learning_rate=LINEAR_RATE,
+        max_iter=LINEAR_EPOCHS,
         n_members=1,
         early_stopping=False,
         random_state=SEED,
@@ -76,7 +77,7 @@ LINEAR: dict[str, Callable[[], Any]] = {
 
 @dataclass(frozen=True)
 class Run:
-    """What became of a fit: probabilities of the test rows, accuracy, seconds, training losses."""
+    """The result of a fit: probabilities of the test rows, accuracy, seconds, training losses."""
 
     proba: np.ndarray
     accuracy: float
@@ -86,12 +87,12 @@ class Run:
     @property
     def finite(self) -> bool:
         """Whether all numbers stayed in range, and the model learnt."""
-        whole = np.all(np.isfinite(self.losses)) and np.all(np.isfinite(self.proba))
-        return bool(whole) and self.accuracy > 0.5
+        in_range = np.all(np.isfinite(self.losses)) and np.all(np.isfinite(self.proba))
+        return bool(in_range) and self.accuracy > 0.5
 
 
 def fit(model: Any, X: np.ndarray, y: np.ndarray) -> Run:
-    """Train on the first rows and judge on the others."""
+    """Train on the first rows and measure on the others."""
     time = seconds(lambda: model.fit(X[:N_TRAIN], y[:N_TRAIN]))
     proba = model.predict_proba(X[N_TRAIN:])
     accuracy = float(np.mean(model.classes_[proba.argmax(1)] == y[N_TRAIN:]))
@@ -149,7 +150,7 @@ def main() -> None:
         for format, rank in RANKS.items()
     }
     if not options.quick:
-        print_title(f"init='linear', {CAREFUL_EPOCHS} epochs")
+        print_title(f"init='linear', {LINEAR_EPOCHS} epochs")
         for format, build in LINEAR.items():
             found[f"{format}, linear"] = compare(f"{format} of rank {build().rank}", build, X, y)
     finite = all(run.finite for runs in found.values() for run in runs)
@@ -157,7 +158,7 @@ def main() -> None:
     for name, runs in found.items():
         if name.startswith("cp"):
             gap = abs(runs[0].accuracy - runs[1].accuracy)
-            print(f"{name} does not care about the order of pixels: {verdict(gap <= AGREE)}")
+            print(f"{name} does not depend on the order of the pixels: {verdict(gap <= AGREE)}")
 
 
 if __name__ == "__main__":

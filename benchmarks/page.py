@@ -1,9 +1,9 @@
-"""The live page: how large it is, how long it takes to write, and what a move in it costs.
+"""The live page: its size, how long it takes to write, and how long a change of one value takes.
 
 The default model of California housing, a model of 20 columns and rank 256, one of 784 columns and
 rank 32. A move sets a value, predicts, and explains by exact Shapley values: the engine of the page
-alone, which must take less than 16 ms for 20 columns, and with all that is drawn anew. Without
-chromium there are sizes only.
+alone, which must take less than 16 ms for 20 columns (one frame of a screen at 60 Hz), and with
+everything that is redrawn. Without chromium only the sizes are printed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import polyadic
 from polyadic.datasets import fetch_california_housing
 
 CALIFORNIA, TWENTY = "California housing, default", "20 columns, rank 256"
-SIZE_REQUIRED, MOVE_REQUIRED = 3.0, 16.0  # MB of California's page, ms a move of 20 columns
+SIZE_REQUIRED, MOVE_REQUIRED = 3.0, 16.0  # MB of California's page, ms per move of 20 columns
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 # Milliseconds of each of a hundred moves.
@@ -49,13 +49,13 @@ _PAGE = f"""() => {{
     const slider = sliders[k % sliders.length];
     slider.value = (37 * k) % slider.max;
     slider.dispatchEvent(new Event("input"));
-    document.body.getBoundingClientRect(); // the layout belongs to the move
+    document.body.getBoundingClientRect(); // the time includes the layout
   }});
 }}"""
 
 
 def random_model(n_columns: int, rank: int) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Return a model of noise, and its rows: what a move costs does not depend on the fit."""
+    """Return a model of random columns, and its rows: the fit has no effect on the time."""
     X = np.random.default_rng(0).normal(size=(600, n_columns))
     model = polyadic.CPRegressor(rank=rank, n_members=1, max_iter=1, random_state=0)
     return model.fit(X, X[:, 0]), X, X[:, 0]
@@ -70,7 +70,7 @@ def california(quick: bool) -> tuple[Any, np.ndarray, np.ndarray]:
 
 @contextmanager
 def open_browser() -> Iterator[Any]:
-    """Give a browser, or None where there is none."""
+    """Yield a browser, or None where none is installed."""
     path = shutil.which("chromium")
     if path is None:
         print("Moves are not timed: chromium is not installed.")
@@ -107,10 +107,10 @@ def main() -> None:
             moves[name] = times(browser, path) if browser else []
             shown = [f"{ms:.1f}" if ms >= 0.1 else "< 0.1" for ms in moves[name]] or ["", ""]
             rows.append([name, f"{sizes[name]:.2f}", f"{writing:.1f}", *shown])
-    print_table(["page", "MB", "s to write", "ms a move, engine", "ms a move, page"], rows)
+    print_table(["page", "MB", "s to write", "ms per move, engine", "ms per move, page"], rows)
     print(f"Below {SIZE_REQUIRED:g} MB: {verdict(sizes[CALIFORNIA] < SIZE_REQUIRED)}")
     if moves[TWENTY]:
-        print(f"Below {MOVE_REQUIRED:g} ms a move: {verdict(moves[TWENTY][0] < MOVE_REQUIRED)}")
+        print(f"Below {MOVE_REQUIRED:g} ms per move: {verdict(moves[TWENTY][0] < MOVE_REQUIRED)}")
 
 
 if __name__ == "__main__":

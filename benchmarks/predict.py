@@ -32,22 +32,22 @@ def build(rank: int) -> dict[str, Any]:
 
 
 def compare(models: dict[str, Any], X: Any, repeats: int) -> list[str]:
-    """Return the microseconds a row that each model takes for X, and the verdict."""
+    """Return the microseconds per row that each model takes for X, and the verdict."""
     times = medians({name: partial(m.predict, X) for name, m in models.items()}, repeats)
     each = [f"{1e6 * time / len(X):.3g}" for time in times.values()]
     return [*each, f"{times[OURS] / times[THEIRS]:.2f}", verdict(times[OURS] <= times[THEIRS])]
 
 
 def main() -> None:
-    """Fit on the training rows, predict the test rows, over and over for a million."""
+    """Fit on the training rows, predict the test rows, repeated to make a million."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rank", type=int, default=32, help="rank of a member; they are five")
+    parser.add_argument("--rank", type=int, default=32, help="rank of each of the five members")
     parser.add_argument("--quick", action="store_true", help="a tenth of the million rows")
     options = parser.parse_args()
     print(machine())
     split = fetch_california_housing(split="paper")
     names = [f"x{n}" for n in range(split.X_train.shape[1])]
-    # LightGBM names the columns of an array and then misses the names.
+    # LightGBM gives the columns of an array names, and then warns that they are missing.
     warnings.filterwarnings("ignore", message="X does not have valid feature names")
     on_arrays, on_frames = build(options.rank), build(options.rank)
     for model in on_arrays.values():
@@ -56,7 +56,7 @@ def main() -> None:
         model.fit(pd.DataFrame(split.X_train, columns=names), split.y_train)
     n_many = 100_000 if options.quick else 1_000_000
     many = np.resize(split.X_test, (n_many, len(names)))
-    print_title("Microseconds a row, medians; the ratio to CatBoost's, at most 1")
+    print_title("Microseconds per row, medians; the ratio to CatBoost's, at most 1")
     rows = []
     for n_rows, repeats in ((1, 500), (1_000, 100), (n_many, 5)):
         X = many[:n_rows]

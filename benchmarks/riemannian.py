@@ -2,8 +2,8 @@
 
 MovieLens 100K as in the paper: 26 categorical columns, squared error on labels -1 and +1; AUC on
 the untouched test rows. The synthetic task of the paper: seven columns, test MSE. The epoch is
-chosen on a tenth of the training rows in either case. Adam has the default L2 penalty on the cores,
-which there is none of on the manifold; the order penalty, where given, is the same for both.
+chosen on a tenth of the training rows in both cases. Adam has the default L2 penalty on the cores,
+the Riemannian solver has none; the order penalty, where given, is the same for both.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from polyadic import TNClassifier, TNRegressor
 from polyadic.datasets import fetch_movielens100k, load_synthetic
 from polyadic.maps import Hat, Polynomial
 
-RATES = {"Adam": 0.005, "riemannian": 0.2}  # the latter is a share of a full step
+RATES = {"Adam": 0.005, "riemannian": 0.2}  # Riemannian: a share of a full step
 ORDERS = (0.0, 1e-3)
 BETA = 2.0
 
 
 def fit(model: Any, X: Any, y: np.ndarray) -> list[str]:
-    """Fit; return how many epochs were good for something, and the seconds in all."""
+    """Fit; return the best epoch and the seconds of the fit."""
     time = seconds(lambda: model.fit(X, y))
     best = int(np.argmin(model.history_[0]["validation_loss"])) + 1
     return [str(best), f"{time:.1f}"]
 
 
 def movielens(epochs: int) -> None:
-    """Print test AUC and time of either solver."""
+    """Print test AUC and time of both solvers."""
     split = fetch_movielens100k(split="paper")
     print_title(f"MovieLens 100K, TT of rank 5, {epochs} epochs, batch 256: test AUC")
     lines = []
@@ -57,7 +57,7 @@ def movielens(epochs: int) -> None:
 
 
 def synthetic(epochs: int) -> None:
-    """Print test MSE and time of either solver."""
+    """Print test MSE and time of both solvers."""
     split = load_synthetic(split="paper")
     print_title(f"Synthetic, TT of rank 5, {epochs} epochs, batch 128: test MSE")
     lines = []

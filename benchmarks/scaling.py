@@ -1,13 +1,13 @@
 """Time and memory of a fit against rows, columns, rank, knots and categories.
 
 Every point runs in a process of its own, which prints
-- epoch ms: the median epoch of a member as the solver runs it, with the held-out rows judged and
-  the averaged parameters kept;
-- fit s: a whole `CPRegressor.fit` of one member with `EPOCHS` epochs, from the table on;
+- epoch ms: the median epoch of a member as the solver runs it, with the loss on held-out rows
+  and the running average of the parameters;
+- fit s: a whole `CPRegressor.fit` of one member with `EPOCHS` epochs, reading the table included;
 - MB: how much that fit raised the peak of the process's memory.
 Points take turns over the rounds, and medians over the rounds are printed. One thread throughout.
 
-Looks inside: it imports modules of polyadic that are not public.
+Uses internals: it imports modules of polyadic that are not public.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ import numpy as np
 from common import machine, print_table, print_title, seconds, verdict
 
 EPOCHS = 5
-LARGEST_SLOPE = 1.1
-LARGEST_RATIO = 1.3
+# What is allowed above 1.0 for noise and caches; chosen by hand.
+LARGEST_SLOPE = 1.1  # log time over log size, where the cost is linear
+LARGEST_RATIO = 1.3  # time at the largest size over the smallest, where the cost is flat
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Sweep:
     values: tuple[int, ...]
     base: Point
     flat: bool = False
-    judged: bool = True  # or for information
+    judged: bool = True  # False: printed for information only
 
     def points(self) -> list[Point]:
         """Return a point for each value."""
@@ -62,7 +63,7 @@ class Sweep:
 def sweeps(quick: bool) -> list[Sweep]:
     """Return what is measured."""
     small = replace(Point(), batch=128)
-    # Every category occurs, twice at the least.
+    # Every category occurs at least twice.
     many = replace(Point(), rows=500_000 if quick else 2_000_000)
     most = 250_000 if quick else 1_000_000
     counts = (10_000, 100_000, most)
@@ -70,12 +71,12 @@ def sweeps(quick: bool) -> list[Sweep]:
         Sweep("rows", (10_000, 30_000, 100_000, 300_000) + (() if quick else (1_000_000,)), small),
         Sweep("columns", (4, 8, 16, 32, 64), replace(small, rows=20_000)),
         Sweep("rank", (8, 16, 32, 64, 128), replace(small, rows=20_000)),
-        # A batch moves each knot it meets once. Batches that meet every knot many times spread
+        # A batch updates each knot it touches once. Batches that touch every knot many times spread
         # that cost over their rows; small batches show it.
         Sweep("knots", (16, 64, 256, 512), replace(Point(), batch=4096), flat=True),
         Sweep("knots", (16, 64, 256, 512), small, flat=True, judged=False),
-        # Each row brings one category's parameters and moments in from memory. In a table of 32
-        # columns that is a small part of the work; in one of 8 it shows.
+        # Each row reads one category's parameters and moments from memory. In a table of 32
+        # columns that is a small part of the work; in one of 8 it can be seen.
         Sweep("categories", counts, replace(many, columns=32), flat=True),
         Sweep("categories", counts, many, flat=True, judged=False),
     ]
@@ -116,7 +117,7 @@ def epoch_seconds(point: Point, X: np.ndarray, y: np.ndarray) -> float:
     ticks: list[float] = []
 
     class Ticks:
-        """Note the time of every report, in the place of a progress bar."""
+        """Record the time of every report, instead of a progress bar."""
 
         def __init__(self, total: int, title: str):
             pass
@@ -136,7 +137,7 @@ def measure_here(point: Point) -> dict[str, float]:
     """Measure a point in this process."""
     import psutil
 
-    # The base settings compile or load all kernels, on a table that leaves the memory alone.
+    # The base settings compile or load all kernels, on a table too small to raise the peak.
     tiny = replace(point, rows=2000, categories=min(point.categories, 100))
     fit(tiny, *make_table(tiny))
     X, y = make_table(point)
@@ -158,14 +159,14 @@ def slope(x: tuple[int, ...], y: list[float]) -> float:
 
 
 def judge(sweep: Sweep, found: list[dict[str, float]]) -> None:
-    """Print what the requirement is about."""
+    """Print slopes or ratios, with a verdict where there is a requirement."""
     for name in ("epoch", "fit", "memory"):
         times = [entry[name] for entry in found]
         if sweep.flat:
             value, largest, word = times[-1] / times[0], LARGEST_RATIO, "last over first"
         else:
             value, largest, word = slope(sweep.values, times), LARGEST_SLOPE, "log-log slope"
-        # A table of parameters as tall as the categories has to be kept, made and averaged.
+        # Fit time and memory may grow: a core has one row per category to store and average.
         required = sweep.judged and (name == "epoch" or not sweep.flat)
         tail = f"  at most {largest}: {verdict(value <= largest)}" if required else ""
         print(f"{name:>6}: {word} {value:.2f}{tail}", flush=True)

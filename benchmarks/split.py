@@ -12,7 +12,7 @@ from polyadic import CPRegressor
 
 
 def fit(X: np.ndarray, y: np.ndarray, n_jobs: int) -> Callable[[], CPRegressor]:
-    """Return a fit of a few epochs."""
+    """Return a function that fits for a few epochs."""
     settings = {"solver": "adam", "n_members": 1, "max_iter": 6, "random_state": 0}
     return lambda: CPRegressor(n_jobs=n_jobs, **settings).fit(X, y)
 

@@ -1,7 +1,7 @@
-"""What it costs to begin: imports, and first fits without and with compiled kernels at hand.
+"""Start-up time: imports, and first fits without and with compiled kernels in the cache.
 
 Everything runs in fresh processes. Wall seconds are what a person waits; CPU seconds add up all
-processes that compile. Compilations are counted in this process and not in those that help it.
+processes that compile. Compilations are counted in the main process only, not in its helpers.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from statistics import median
 from common import machine, print_table, print_title, verdict
 
 REPEATS = 5
-IMPORT_REQUIRED = 1.0  # seconds
+IMPORT_REQUIRED = 1.0  # seconds; chosen by hand
 UNWANTED = ("torch", "matplotlib", "pandas")
 
-# Each child times one statement and says what it dragged in and what it compiled.
+# Each child times one statement, and prints the unwanted modules it loaded and its compilations.
 _CHILD = """
 import json, os, sys, time
 {before}
@@ -46,7 +46,7 @@ X = np.random.default_rng(0).random((2000, 8))
 y = X[:, 0] * X[:, 1]
 """
 _FIT = "CPRegressor(random_state=0, n_members=1, max_iter=2).fit(X, y)"
-# What is timed, and what happened before it: each line has a cache of its own unless it goes on.
+# What runs before, and what is timed; each line has an empty cache of its own.
 _COLD = {
     "regression, one member": ("", _FIT),
     "regression, defaults": ("", "CPRegressor(random_state=0).fit(X, y)"),

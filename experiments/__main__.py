@@ -42,12 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="minutes, and proves nothing")
+    parser.add_argument("--quick", action="store_true", help="minutes; a trial, no results")
     parser.add_argument("--only", help=f"some of: {','.join(EXPERIMENTS)}")
     parser.add_argument("--seeds", type=int, help="fits of every stochastic model, 5 by default")
     parser.add_argument("--epochs", type=int, help="no fit is longer than this")
     parser.add_argument("--results", type=Path, default=ROOT / "results", help="where to write")
-    parser.add_argument("--docs", action="store_true", help="make docs/results.md of a full run")
+    parser.add_argument("--docs", action="store_true", help="write docs/results.md from a full run")
     options = parser.parse_args(arguments)
     options.only = options.only.split(",") if options.only else list(EXPERIMENTS)
     unknown = [name for name in options.only if name not in EXPERIMENTS]
@@ -67,7 +67,7 @@ def choose_scale(options: argparse.Namespace) -> Scale:
 
 
 def say(text: str) -> None:
-    """Print a line at once."""
+    """Print a line and flush."""
     print(text, flush=True)
 
 
@@ -80,7 +80,7 @@ def reproduce(folder: Path, scale: Scale, names: Sequence[str], say: Callable[[s
         say("Compiling kernels, where that has not been done before.")
         models.warm_up()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # libraries warn of feature names and of divergence
+        warnings.simplefilter("ignore")  # libraries warn about feature names and divergence
         found = run_cells(cells, kept, expected_seconds(scale), say)
     lines = ",\n".join(json.dumps(asdict(record), allow_nan=False) for record in found)
     (folder / "raw.json").write_text(f"[\n{lines}\n]\n")
@@ -108,7 +108,7 @@ def part(name: str, found: Found, folder: Path) -> Section:
 
 
 def copy_to_docs(folder: Path, docs: Path) -> None:
-    """Make docs/results.md of the report, with its pictures in docs/figures/."""
+    """Write docs/results.md from the report, with its pictures in docs/figures/."""
     pictures = docs / "figures"
     shutil.rmtree(pictures, ignore_errors=True)
     pictures.mkdir(parents=True)

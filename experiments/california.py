@@ -53,7 +53,7 @@ def cp(seed: int, epochs: int) -> dict[str, Any]:
 
 
 def tensor_network(seed: int, format: str, epochs: int) -> dict[str, Any]:
-    """TT, Tucker, TR or HT with the paper's ranks, maps and L2; one cycle of the rate."""
+    """TT, Tucker, TR or HT with the paper's ranks, maps and L2; one-cycle learning rate."""
     model = TNRegressor(
         format,
         maps=Polynomial(D, normalize=True),
@@ -69,7 +69,7 @@ def tensor_network(seed: int, format: str, epochs: int) -> dict[str, Any]:
     return models.fit_on_split(model, data())
 
 
-def raw_columns(seed: int, format: str, epochs: int) -> dict[str, Any]:
+def fm_or_pn(seed: int, format: str, epochs: int) -> dict[str, Any]:
     """Fourth-order factorization machine or polynomial network on the columns themselves."""
     model = TNRegressor(
         format,
@@ -105,7 +105,7 @@ def cells(scale: Scale) -> list[Cell]:
         for format in RANKS:
             out.append(Cell(NAME, format, seed, tensor_network, {"format": format, **settings}))
         for format in ("pn", "fm"):
-            out.append(Cell(NAME, format, seed, raw_columns, {"format": format, **settings}))
+            out.append(Cell(NAME, format, seed, fm_or_pn, {"format": format, **settings}))
         out.append(Cell(NAME, "neural network", seed, neural_network, settings))
     for name in models.ADDITIONS:
         if scale.quick and name == "explainable boosting machine":

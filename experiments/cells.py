@@ -1,4 +1,4 @@
-"""Cells: single fits, kept on disk as soon as they are finished, and never done twice."""
+"""Cells: single fits, kept on disk as soon as they are finished, and never run twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from polyadic.datasets import DatasetUnavailable
 
-UNKNOWN_SECONDS = 5.0  # of a cell that nobody has timed
+UNKNOWN_SECONDS = 5.0  # assumed for a cell that was never timed; chosen by hand
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Scale:
     Parameters
     ----------
     quick : bool
-        A few seeds, epochs and points, which show that everything works and prove nothing.
+        A few seeds, epochs and points, to see that everything works; numbers do not compare with
+        the paper's.
     seeds : int
         Fits of every stochastic model.
     most_epochs : int or None
@@ -38,18 +39,18 @@ class Scale:
     most_epochs: int | None = None
 
     def epochs(self, published: int) -> int:
-        """Return how many epochs to train where so many were published."""
+        """Return the epochs to train, from the published number of epochs."""
         return published if self.most_epochs is None else min(published, self.most_epochs)
 
     def some(self, points: Sequence[Any], few: int = 2) -> list[Any]:
-        """Return the points of a sweep; quick: the first, the last and what lies between a few."""
+        """Return the points of a sweep; quick: `few` of them, evenly spaced, both ends included."""
         if not self.quick or len(points) <= few:
             return list(points)
         return [points[round(i)] for i in np.linspace(0, len(points) - 1, few)]
 
     @property
     def name(self) -> str:
-        """Whose cells these are: quick ones and full ones never mix."""
+        """The folder of the cells: quick ones and full ones never mix."""
         return "quick" if self.quick else "full"
 
 
@@ -78,7 +79,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Record:
-    """A cell and what came of it."""
+    """A cell and its result."""
 
     experiment: str
     model: str
@@ -104,7 +105,7 @@ class Found(list[Record]):
         return [result for result in found if "skipped" not in result]
 
     def values(self, name: str, model: str, **settings: Any) -> list[float]:
-        """Return one number of every result; one that left the float range is infinite."""
+        """Return one number of every result; infinity where it was not finite."""
         results = self.of(model, **settings)
         return [math.inf if r[name] is None else r[name] for r in results]
 
@@ -121,12 +122,12 @@ class Kept:
         self.folder = folder
 
     def get(self, cell: Cell) -> dict[str, Any] | None:
-        """Return what was kept of a cell, or None."""
+        """Return the kept result of a cell, or None."""
         path = self.folder / cell.key
         return json.loads(path.read_text())["result"] if path.exists() else None
 
     def put(self, cell: Cell, result: dict[str, Any]) -> None:
-        """Keep a result: written beside its place, then moved there, so whole or not at all."""
+        """Keep a result: write a draft and rename it, so that no partial file is left."""
         path = self.folder / cell.key
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(".draft")
@@ -140,7 +141,7 @@ def run_cells(
     expected: Callable[[Cell], float],
     say: Callable[[str], None],
 ) -> Found:
-    """Run what is not kept yet, say how far it is, and return all records."""
+    """Run the cells that are not kept yet, report progress, and return all records."""
     waiting = [cell for cell in cells if kept.get(cell) is None]
     left = sum(expected(cell) for cell in waiting)
     say(
@@ -196,7 +197,7 @@ def measured_seconds(found: Found) -> dict[str, float]:
 
 
 def in_words(seconds: float) -> str:
-    """Return a time as one says it.
+    """Return a time as text, in seconds or minutes.
 
     >>> in_words(42), in_words(600)
     ('42 s', '10 min')

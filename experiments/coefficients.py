@@ -26,8 +26,11 @@ from polyadic.solvers.inits import Linear
 
 NAME = "coefficients"
 N_COLUMNS = 7
-KNOWN = 4  # columns that the polynomial depends on
-TOP = 15  # terms that the table in standardised units shows
+N_USED = 4  # columns that the polynomial depends on, the first ones
+TOP = 15  # monomials that the table in standardised units shows
+# From which correlation coefficients count as recovered, and below which share of the squared
+# coefficients columns count as without effect; chosen by hand.
+CORRELATED, NEGLIGIBLE = 0.95, 0.01
 MODELS = {"cp": "CP of Table I", "cp, order penalty": "CP, linear init and order penalty"}
 Monomial = tuple[int, ...]
 
@@ -46,7 +49,7 @@ def data() -> Split:
 
 
 def undo(parts: list[np.ndarray], original: np.ndarray) -> list[np.ndarray]:
-    """Return the parts in original units, by the ends of the columns before and after."""
+    """Return the parts in original units, from the ranges of the columns before and after."""
     whole, low = np.concatenate(parts), original.min(axis=0)
     std = np.ptp(original, axis=0) / np.ptp(whole, axis=0)
     return [low + std * (part - whole.min(axis=0)) for part in parts]
@@ -83,7 +86,7 @@ def standardise(
 
 
 def least_squares() -> dict[Monomial, float]:
-    """Fit the true monomials alone: what anyone could learn from these rows who knew them."""
+    """Fit the true monomials alone: the best that these rows allow if the monomials are known."""
     X, y = data().X_train, data().y_train
     design = np.column_stack([np.prod(X ** np.array(powers), axis=1) for powers in POLYNOMIAL])
     return dict(zip(POLYNOMIAL, np.linalg.lstsq(design, y, rcond=None)[0]))
@@ -125,7 +128,7 @@ def named(polynomial: dict[Monomial, float]) -> dict[str, float]:
 
 
 def name(powers: Monomial) -> str:
-    """Return a monomial as one writes it.
+    """Return a monomial as text.
 
     >>> name((2, 1, 0)), name((0, 0, 0))
     ('x0^2 x1', '1')
@@ -147,7 +150,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 
 def section(found: Found, folder: Path) -> Section:
-    """Return the coefficients beside the true ones, in either unit."""
+    """Return the coefficients beside the true ones, in both units."""
     return Section(
         "Interpretability: the polynomial, read off the cores",
         "Appendix B says that coefficients can be read off the cores; the paper shows none. The "
@@ -168,7 +171,7 @@ HEADER = ["monomial", "true"] + [h for m in MODELS.values() for h in (m, "sd", "
 
 
 def by_model(found: Found, units: str, term: str, digits: int) -> list[str]:
-    """Return mean, standard deviation and range of a coefficient, for either model."""
+    """Return mean, standard deviation and range of a coefficient, for both models."""
     runs = [[r[units][term] for r in found.of(model)] for model in MODELS]
     return [cell for values in runs for cell in report.spread(values, digits)[:3]]
 
@@ -225,28 +228,28 @@ def claims_of(found: Found, model: str) -> list[Claim]:
     terms = [t for t in results[0]["standardised"] if t != "1"]
     wanted = np.array([true.get(t, 0.0) for t in terms])
     ours = [np.array([r["standardised"][t] for t in terms]) for r in results]
-    together = np.array([t.count("x") > 1 for t in terms])  # more than one column
-    alike = [float(np.corrcoef(wanted[together], v[together])[0, 1]) for v in ours]
+    products = np.array([t.count("x") > 1 for t in terms])  # of more than one column
+    standardised = [float(np.corrcoef(wanted[products], v[products])[0, 1]) for v in ours]
     original = [original_correlation(r, terms) for r in results]
-    idle = [any(f"x{n}" in t for n in range(KNOWN, N_COLUMNS)) for t in terms]
-    shares = [float(np.sum(v[idle] ** 2) / np.sum(v**2)) for v in ours]
+    unused = [any(f"x{n}" in t for n in range(N_USED, N_COLUMNS)) for t in terms]
+    shares = [float(np.sum(v[unused] ** 2) / np.sum(v**2)) for v in ours]
     return [
         Claim(
             f"{name}: the coefficient of each interaction can be obtained from the cores",
-            f"correlation with the true ones over {together.sum():,} products of columns, "
-            f"standardised units: {min(alike):.4f} to {max(alike):.4f}",
-            min(alike) > 0.95,
+            f"correlation with the true ones over {products.sum():,} products of columns, "
+            f"standardised units: {min(standardised):.4f} to {max(standardised):.4f}",
+            min(standardised) > CORRELATED,
         ),
         Claim(
             f"{name}: and so in original units" + report.OWN,
             f"correlation over {len(terms):,} monomials: {min(original):.4f} to "
             f"{max(original):.4f}",
-            min(original) > 0.95,
+            min(original) > CORRELATED,
         ),
         Claim(
             f"{name}: columns without an effect are seen to have none" + report.OWN,
             f"their share of the sum of squared coefficients: {min(shares):.4f} to "
             f"{max(shares):.4f}",
-            max(shares) < 0.01,
+            max(shares) < NEGLIGIBLE,
         ),
     ]

@@ -28,11 +28,11 @@ MAPS = {
     "d=5, elements standardised": {"d": 5, "standardize": True},
     "d=75, normalised": {"d": 75, "normalize": True},
 }
-SAME = 0.02  # relative difference up to which two errors count as the same
+SAME = 0.02  # relative difference up to which two errors count as the same; chosen by hand
 
 
 def curve(seed: int, epochs: int, **map_settings: Any) -> dict[str, Any]:
-    """Follow the validation loss with an unnormalised, standardised or normalised map."""
+    """Record the validation loss with an unnormalised, standardised or normalised map."""
     model = models.cp_regressor(seed, rank=RANK, epochs=epochs, **map_settings)
     return models.fit_on_split(model, data())
 
@@ -40,23 +40,23 @@ def curve(seed: int, epochs: int, **map_settings: Any) -> dict[str, Any]:
 def at_dimension(seed: int, d: int, l2: float, epochs: int) -> dict[str, Any]:
     """Validation loss of the normalised map of dimension d, with or without L2."""
     model = models.cp_regressor(seed, d, RANK, epochs, normalize=True, l2=l2)
-    return ends(models.fit_on_split(model, data()))
+    return without_curves(models.fit_on_split(model, data()))
 
 
 def at_rank(seed: int, d: int, rank: int, epochs: int) -> dict[str, Any]:
     """Training and validation loss at this rank."""
     model = models.cp_regressor(seed, d, rank, epochs, normalize=True, l2=L2)
-    return ends(models.fit_on_split(model, data()))
+    return without_curves(models.fit_on_split(model, data()))
 
 
 def timed(seed: int, d: int, epochs: int) -> dict[str, Any]:
     """Seconds for 50 epochs at rank 20."""
     model = models.cp_regressor(seed, d, RANK, epochs, normalize=True, l2=L2)
-    return ends(models.fit_on_split(model, data()))
+    return without_curves(models.fit_on_split(model, data()))
 
 
-def ends(found: dict[str, Any]) -> dict[str, Any]:
-    """Return a result with the least training loss in the place of its curves."""
+def without_curves(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with the least training loss instead of its curves."""
     least = float(np.min(found["train_curve"]))
     return {k: v for k, v in found.items() if "curve" not in k} | {"train": least}
 

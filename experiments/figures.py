@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-_DPI = 80
-_LARGEST = 1e6  # what is larger, or no number, is drawn there
+_DPI = 80  # small files: the pictures are kept in the repository
+_LARGEST = 1e6  # values that are larger or not finite are drawn there; chosen by hand
 
 
 def new_figure(n_panels: int = 1) -> tuple[Any, list[Any]]:
@@ -29,7 +29,7 @@ def save(figure: Any, path: Path) -> None:
 def draw_curves(
     panel: Any, curves: Mapping[str, Sequence[Sequence[float | None]]], title: str, what: str
 ) -> None:
-    """Draw the mean learning curve of every model, and the range over its seeds."""
+    """Draw the median learning curve of every model, and the range over its seeds."""
     for name, runs in curves.items():
         if runs:
             draw_band(panel, 1 + np.arange(max(map(len, runs))), _stacked(runs), name)
@@ -60,7 +60,7 @@ def draw_sweep(
 
 
 def draw_band(panel: Any, x: np.ndarray, runs: np.ndarray, name: str, marker: str = "") -> None:
-    """Draw the median over runs : (seeds, points), with their range; what diverged is on top."""
+    """Draw the median over runs : (seeds, points), with their range; diverged runs on top."""
     runs = np.where(np.isnan(np.atleast_2d(runs)), _LARGEST, np.atleast_2d(runs))
     line = np.median(runs, axis=0)
     (drawn,) = panel.plot(x, line, marker=marker, markersize=3, label=name)

@@ -2,7 +2,7 @@
 
 2,000 of the 5,000 digits of `fetch_mnist5k` to train on, 1,000 to test. The paper says that random
 init becomes sensitive to its width with many columns, and that the linear init is not; it gives no
-numbers. All formats that can run do, on the pixels in their order and permuted.
+numbers. Every format that can run is fitted on the pixels in their order, and permuted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from polyadic.solvers.inits import Gaussian, Linear, NearOne
 NAME = "mnist"
 N_TRAIN, N_TEST = 2000, 1000
 EPOCHS, LINEAR_EPOCHS = 5, 1
-RATE, LINEAR_RATE = 5e-4, 1e-4  # a linear model is a good start: larger steps would throw it away
+RATE, LINEAR_RATE = 5e-4, 1e-4  # a linear model is a good start: larger steps would destroy it
 # Standard deviations of the random inits: about zero, as published, and about one.
 WIDTHS = {"random init": (0.3, 0.5, 1.0, 1.5, 2.0), "near-one init": (0.001, 0.01, 0.1, 0.3, 1.0)}
 NOISES = (0.01, 0.1)  # on the linear init, swept at the rate and epochs of the random inits
@@ -34,8 +34,8 @@ RANKS = {"cp": 30, "tt": 6, "tr": 6, "ht": 6, "fm": 6, "pn": 6}
 LINEAR_RANKS = {"cp": 30, "tt": 11, "tr": 11}  # ten classes need a rank of eleven in a train
 SWEPT = ("cp", "tt", "tr", "ht")
 ORDERS = ("in order", "permuted")
-LEARNT = 0.5  # accuracy from which a fit counts as one that has learnt
-AGREE = 0.005  # difference in accuracy that rounding may make, five rows of 1,000
+LEARNT = 0.5  # accuracy from which a fit counts as one that has learnt; chosen by hand
+AGREE = 0.005  # difference in accuracy allowed for rounding: 5 of 1,000 rows; chosen by hand
 
 
 @cache
@@ -66,11 +66,11 @@ def classifier(format: str, rank: int, init: Any, rate: float, epochs: int, seed
 
 
 def fit(model: Any, order: str, rows: int) -> dict[str, Any]:
-    """Train on the first rows and judge on the last thousand."""
+    """Train on the first rows and measure on the last thousand."""
     X, y = data(order)
     start = perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of divergence: that is what is looked for
+        warnings.simplefilter("ignore")  # of divergence, which is what is measured here
         model.fit(X[:rows], y[:rows])
         seconds = perf_counter() - start
         raw = model.raw(X[-N_TEST:])
@@ -216,7 +216,7 @@ def mean_and_range(values: list[float]) -> str:
 
 
 def order_table(found: Found) -> Table:
-    """Return accuracies for either order of the pixels."""
+    """Return accuracies for both orders of the pixels."""
     rows = []
     for start in ("near-one init", "linear init"):
         for format in RANKS:
@@ -233,7 +233,7 @@ def order_table(found: Found) -> Table:
 
 
 def differences(found: Found, model: str) -> list[float]:
-    """Return how many digits each seed predicts otherwise when the pixels are permuted."""
+    """Return how many predicted digits differ, for each seed, when the pixels are permuted."""
     pairs = zip(*(found.of(model, order=order) for order in ORDERS))
     return [float(sum(i != j for i, j in zip(a["digits"], b["digits"]))) for a, b in pairs]
 
@@ -244,23 +244,23 @@ def learnt(line: dict[float, list[float]]) -> list[float]:
 
 
 def finite(found: Found, format: str, start: str, width: float) -> list[bool]:
-    """Tell for each fit whether its predictions are numbers."""
+    """Return for each fit whether its predictions are finite."""
     return [r["finite"] for r in found.of(f"{format}, {start}, width", width=width)]
 
 
 def numbers(widths: Any) -> str:
-    """Return widths in a row."""
+    """Return the widths as text."""
     return ", ".join(f"{w:g}" for w in widths) or "none"
 
 
 def claims(found: Found) -> list[Claim]:
-    """The sentences of section IX-E, and that CP does not know the order of columns."""
+    """The sentences of section IX-E, and that CP does not depend on the order of columns."""
     out = []
     for format in SWEPT:
         for start in WIDTHS:
             if line := sweep(found, format, start):
                 good = learnt(line)
-                # Too small a width vanishes, too large a one leaves the range of numbers.
+                # Products vanish with too small a width, and overflow with too large a one.
                 lost = [w for w in line if not all(finite(found, format, start, w))]
                 both = bool(lost) and len(lost) < len(line)
                 evidence = (

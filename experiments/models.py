@@ -72,7 +72,7 @@ def fit_on_split(model: Any, split: Split) -> dict[str, Any]:
 
 
 def fit_on_train(model: Any, split: Split) -> dict[str, Any]:
-    """Fit on the training rows alone: no validation row is looked at."""
+    """Fit on the training rows alone: validation rows are not used."""
     start = perf_counter()
     model.fit(split.X_train, split.y_train)
     return {"seconds": perf_counter() - start, **errors(model, split)}
@@ -87,7 +87,7 @@ def errors(model: Any, split: Split) -> dict[str, float]:
 
 
 def error(y: Any, predicted: np.ndarray) -> float:
-    """Return the mean squared error, infinite where a prediction is no number."""
+    """Return the mean squared error, infinite where a prediction is not finite."""
     if not np.all(np.isfinite(predicted)):
         return np.inf
     return mean_squared_error(y, predicted)
@@ -96,7 +96,7 @@ def error(y: Any, predicted: np.ndarray) -> float:
 def n_parameters(model: CPRegressor | TNRegressor) -> int:
     """Return how many numbers were learnt; the paper's CP has output weights of one.
 
-    Factorization machines and polynomial networks make no use of the constant element.
+    Factorization machines and polynomial networks do not use the constant element.
     """
     if isinstance(model, CPRegressor):
         return sum(core.size for core in model.cores_)
@@ -120,7 +120,7 @@ def fit_network(
 
     torch.manual_seed(seed)
     network = build_network(split.X_train.shape[1], hidden, linear)
-    optimiser = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE, eps=1e-7)  # as Keras has
+    optimiser = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE, eps=1e-7)  # as in Keras
     X, y = (torch.tensor(a, dtype=torch.float32) for a in (split.X_train, split.y_train))
     X_val, X_test = (torch.tensor(a, dtype=torch.float32) for a in (split.X_val, split.X_test))
     curve, train_curve, best, start = [], [], {"val": np.inf, "test": np.inf}, perf_counter()
@@ -174,7 +174,7 @@ def _dense(n_inputs: int, n_outputs: int) -> Any:
 
 
 # ---- additions: models at their defaults --------------------------------------------------------
-# Imported where they are made: a package that is not installed is a row that is skipped.
+# Imported inside the functions: without a package, only its row of the table is skipped.
 
 
 def _lightgbm(seed: int, regression: bool, categorical: list[str]) -> Any:
@@ -222,7 +222,7 @@ ADDITIONS: dict[str, Callable[..., Any]] = {
     "HistGradientBoosting": _hist,
     "explainable boosting machine": _ebm,
 }
-# Without a random part in their defaults: one fit says all.
+# Not random at their defaults: one fit is enough.
 DETERMINISTIC = ("LightGBM", "XGBoost")
 
 
@@ -239,7 +239,7 @@ def addition_seeds(name: str, seeds: int) -> range:
 
 
 def warm_up() -> None:
-    """Fit once: the first fit compiles what all others use, which is no model's time."""
+    """Fit once: the first fit compiles what all others use; no model's time includes that."""
     X = np.random.default_rng(0).normal(size=(400, 3))
     y = X[:, 0] * X[:, 1]
     for model in (

@@ -1,8 +1,8 @@
 """Table II: MovieLens 100K, 26 categorical columns (paper, section IX-B).
 
 The paper's AUC is that of the epoch that is best on the test rows. It is given here under that
-name, and beside it an honest one: the number of epochs is chosen on a tenth of the training rows,
-and then the model is trained on all of them for so many epochs.
+name, and beside it one called honest: the number of epochs is chosen on a tenth of the training
+rows, and then the model is trained on all of them for that many epochs; no test row takes part.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from polyadic.solvers.inits import Linear, NearOne
 NAME = "movielens"
 RANK, ALPHA, BETA, NOISE, RATE, BATCH = 30, 5e-5, 3.6, 1e-3, 1e-3, 256  # of CP
 EPOCHS, NETWORK_EPOCHS = 200, 15
-EVERY = 5  # epochs between two looks at the AUC of CP
+EPOCHS_BETWEEN = 5  # between two measurements of the AUC of CP
 RANKS = {"exponential machines": 5, "tt": 5, "tr": 5, "ht": 5}
-SLOW = "explainable boosting machine"  # many minutes a fit, on columns of so many categories
-MOST_CATEGORIES = 255  # of a column that HistGradientBoosting takes as categorical
+SLOW = "explainable boosting machine"  # many minutes per fit, on columns of many categories
+MOST_CATEGORIES = 255  # that HistGradientBoosting allows in a categorical column
 
 
 @cache
@@ -42,7 +42,7 @@ def data() -> Split:
 
 @cache
 def train_rows() -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of nine tenths of the training rows, and of the tenth held out."""
+    """Return the indices of nine tenths of the training rows, and of the tenth held out."""
     rows = np.arange(len(data().y_train))
     return tuple(train_test_split(rows, test_size=0.1, random_state=0, stratify=data().y_train))
 
@@ -53,7 +53,7 @@ def test_auc(model: Any) -> float:
 
 
 def auc(model: Any, X: Any, y: np.ndarray) -> float:
-    """Return the area under the ROC curve; of a model that diverged, that of guessing."""
+    """Return the area under the ROC curve; 0.5, as of guessing, for a model that diverged."""
     score = model.decision_function(X)
     return roc_auc_score(y, score) if np.all(np.isfinite(score)) else 0.5
 
@@ -94,7 +94,7 @@ def cp_classifier(seed: int) -> CPClassifier:
 def cp(seed: int, epochs: int) -> dict[str, Any]:
     """Train CP epoch by epoch on all training rows, and on nine tenths of them.
 
-    `partial_fit` is one epoch of Adam at a constant rate, and remembers the moments.
+    `partial_fit` is one epoch of Adam at a constant rate, and keeps the moments.
     """
     split, (kept, held_out) = data(), train_rows()
     start = perf_counter()
@@ -109,29 +109,29 @@ def cp(seed: int, epochs: int) -> dict[str, Any]:
     best, honest = int(np.argmax(on_test)), int(np.argmax(on_held_out))
     return {
         "auc_best": on_test[best],
-        "epoch_best": looks(epochs)[best],
+        "epoch_best": measured_epochs(epochs)[best],
         "auc": on_test[honest],
-        "epoch": looks(epochs)[honest],
+        "epoch": measured_epochs(epochs)[honest],
         "curve": on_test,
         "held_out_curve": on_held_out,
-        "epochs": looks(epochs),
+        "epochs": measured_epochs(epochs),
         "seconds": seconds,
     }
 
 
-def looks(epochs: int) -> list[int]:
-    """Return the epochs after which the AUC is taken: the first, every fifth, and the last."""
-    return sorted({1, *range(EVERY, epochs + 1, EVERY), epochs})
+def measured_epochs(epochs: int) -> list[int]:
+    """Return the epochs after which the AUC is measured: the first, every fifth, and the last."""
+    return sorted({1, *range(EPOCHS_BETWEEN, epochs + 1, EPOCHS_BETWEEN), epochs})
 
 
 def follow(
     model: CPClassifier, X: Any, y: np.ndarray, X_other: Any, y_other: np.ndarray, epochs: int
 ) -> list[float]:
-    """Return the AUC on other rows after the epochs of `looks`."""
+    """Return the AUC on other rows after the epochs of `measured_epochs`."""
     out = []
     for epoch in range(1, epochs + 1):
         model.partial_fit(X, y, classes=[0, 1])
-        if epoch in looks(epochs):
+        if epoch in measured_epochs(epochs):
             out.append(auc(model, X_other, y_other))
     return out
 
@@ -139,8 +139,8 @@ def follow(
 def network(seed: int, name: str, epochs: int, **settings: Any) -> TNClassifier:
     """Return a network: TT, TR and Exponential Machines from the linear model, HT near one.
 
-    Exponential Machines are Tensor Trains with Riemannian descent. The loss is theirs, logistic, so
-    that the linear model is logistic regression. HT has no init from the linear model.
+    Exponential Machines are Tensor Trains with Riemannian descent. Their loss is logistic, so the
+    linear model is logistic regression. HT has no init from the linear model.
     """
     riemannian = name == "exponential machines"
     penalty = {} if riemannian else {"l2": 0.0, "smoothness": 0.0}
@@ -163,10 +163,10 @@ def network(seed: int, name: str, epochs: int, **settings: Any) -> TNClassifier:
 
 
 def tensor_network(seed: int, name: str, epochs: int) -> dict[str, Any]:
-    """Train a network three times: judged on test rows, judged on held-out rows, and honestly.
+    """Train a network with the epoch chosen on test rows, and with that chosen on held-out rows.
 
-    A network is judged after every epoch by the log-loss. Test rows are judged in equal
-    numbers of either class, as the training rows are: all positives and as many negatives.
+    The epoch is chosen by the log-loss. The test rows for this have equal numbers of both classes,
+    as the training rows do: all positives and as many negatives.
     """
     split, (kept, held_out) = data(), train_rows()
     X, y = split.X_train, split.y_train
@@ -176,10 +176,10 @@ def tensor_network(seed: int, name: str, epochs: int) -> dict[str, Any]:
     model.fit(X, y, X_val=split.X_test.iloc[balanced], y_val=split.y_test[balanced])
     seconds = perf_counter() - start
     found = {"auc_best": test_auc(model), "epoch_best": best_epoch(model), "seconds": seconds}
-    judged = network(seed, name, epochs)
-    judged.fit(X.iloc[kept], y[kept], X_val=X.iloc[held_out], y_val=y[held_out])
-    honest = network(seed, name, best_epoch(judged), early_stopping=False).fit(X, y)
-    return {**found, "auc": test_auc(honest), "epoch": best_epoch(judged)}
+    chooser = network(seed, name, epochs)
+    chooser.fit(X.iloc[kept], y[kept], X_val=X.iloc[held_out], y_val=y[held_out])
+    honest = network(seed, name, best_epoch(chooser), early_stopping=False).fit(X, y)
+    return {**found, "auc": test_auc(honest), "epoch": best_epoch(chooser)}
 
 
 def best_epoch(model: TNClassifier) -> int:
@@ -189,7 +189,7 @@ def best_epoch(model: TNClassifier) -> int:
 
 
 def balanced_test_rows() -> np.ndarray:
-    """Return the numbers of all positive test rows and of as many negative ones."""
+    """Return the indices of all positive test rows and of as many negative ones."""
     y = data().y_test
     positive, negative = np.flatnonzero(y == 1), np.flatnonzero(y == 0)
     some = np.random.default_rng(0).choice(negative, len(positive), replace=False)
@@ -274,8 +274,8 @@ def section(found: Found, folder: Path) -> Section:
     return Section(
         "MovieLens 100K",
         "Section IX-B, Table II. *Best epoch on test rows* is the paper's way: for CP the epoch "
-        f"of the largest AUC on the test rows, computed every {EVERY} epochs; for the networks "
-        "the epoch of the least log-loss on all positive test rows and as many negative ones. "
+        f"of the largest AUC on the test rows, computed every {EPOCHS_BETWEEN} epochs; for the "
+        "networks the epoch of the least log-loss on all positive test rows and as many negative ones. "
         "*Honest*: the number of epochs is chosen in the same way on a tenth of the training rows "
         "(AUC for CP, log-loss for the networks), then the model is trained on all training rows "
         "for that number of epochs. CP has the squared error as published, the networks the "
@@ -331,8 +331,8 @@ def claims(found: Found) -> list[Claim]:
     best["logistic regression"] = report.mean(found.values("auc", "logistic regression"))
     honest = {m: report.mean(found.values("auc", m)) for m in best}
     return [
-        most("CP has the highest AUC of Table II, best epoch on test rows", best),
-        most("CP has the highest AUC of Table II, honest", honest),
+        cp_is_best("CP has the highest AUC of Table II, best epoch on test rows", best),
+        cp_is_best("CP has the highest AUC of Table II, honest", honest),
         Claim(
             "Tucker is out of memory over 26 columns",
             tucker_row(found)[-1],
@@ -341,8 +341,8 @@ def claims(found: Found) -> list[Claim]:
     ]
 
 
-def most(text: str, scores: dict[str, float]) -> Claim:
-    """Return the claim that CP is in front."""
+def cp_is_best(text: str, scores: dict[str, float]) -> Claim:
+    """Return the claim that CP has the highest score."""
     others = {m: s for m, s in scores.items() if m != "cp"}
     second = max(others, key=lambda m: others[m])
     evidence = f"CP {scores['cp']:.4f}, best other: {second}, {others[second]:.4f}"

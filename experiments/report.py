@@ -1,4 +1,4 @@
-"""Tables, claims and the report that they make up."""
+"""Tables, claims, and the report made of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, what was measured, and whether that bears it out."""
+    """A sentence of the paper, what was measured, and whether that supports it."""
 
     text: str
     evidence: str
@@ -98,11 +98,11 @@ def claims_table(name: str, claims: Sequence[Claim]) -> Table:
     return Table(name, "Claims", header, [claim.line() for claim in claims])
 
 
-# ---- numbers in words ---------------------------------------------------------------------------
+# ---- numbers as text ----------------------------------------------------------------------------
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Return a number for a table, in powers of ten where it is large.
+    """Return a number for a table, in scientific notation where it is large.
 
     >>> number(0.19591), number(1e7 / 7), number(float("inf"))
     ('0.1959', '1.4e+06', 'diverged')
@@ -147,7 +147,7 @@ def verdict(values: Sequence[float], published: float, larger: bool = False) -> 
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean; that of nothing is NaN."""
+    """Return the mean; NaN of an empty list."""
     return float(np.mean(values)) if len(values) else math.nan
 
 
@@ -187,7 +187,7 @@ def regression_rows(found: Found, published: dict[str, Published]) -> list[list[
 
 
 def check_points(found: Found) -> Table:
-    """Return the figures that prove the splits right, beside ours."""
+    """Return the figures that only the right splits give, beside ours."""
     rows = []
     for point in CHECK_POINTS:
         own = Found(r for r in found if r.experiment == point.experiment)
@@ -213,7 +213,7 @@ def machine() -> str:
 
 
 def versions() -> str:
-    """Return the versions of what took part."""
+    """Return the versions of Python and the packages."""
     known = [f"Python {platform.python_version()}"]
     for name in _PACKAGES:
         try:

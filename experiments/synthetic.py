@@ -31,8 +31,8 @@ PANELS = ((2, 7), (4, 30))  # local dimension and rank of the learning curves
 ALPHA, BETA = 1e-3, 3.0  # of the order penalty there
 NOISE = 1e-3  # on the linear init, as on MovieLens: terms beyond the linear ones would stay zero
 STARTS = ("random init", "linear init", "linear init, order penalty")
-CONVERGED = 1.05  # times the least value: where a learning curve counts as having arrived
-SAME, SIMILAR = 0.02, 0.1  # relative differences up to which two errors count as such
+CONVERGED = 1.05  # times its least value: where a curve counts as converged; chosen by hand
+SAME, SIMILAR = 0.02, 0.1  # relative differences of two errors; chosen by hand
 
 
 @cache
@@ -64,7 +64,7 @@ def neural_network(seed: int, epochs: int) -> dict[str, Any]:
     return models.fit_network(seed, data(), HIDDEN, (), epochs)
 
 
-def raw_columns(seed: int, format: str, epochs: int) -> dict[str, Any]:
+def fm_or_pn(seed: int, format: str, epochs: int) -> dict[str, Any]:
     """Third-order factorization machine or polynomial network on the columns themselves.
 
     The paper used other libraries with settings that it does not give: rank and batches are CP's
@@ -84,7 +84,7 @@ def raw_columns(seed: int, format: str, epochs: int) -> dict[str, Any]:
     return models.fit_on_split(model, data())
 
 
-def train(seed: int, d: int, solver: str, epochs: int) -> dict[str, Any]:
+def tensor_train(seed: int, d: int, solver: str, epochs: int) -> dict[str, Any]:
     """Tensor Train on the unnormalised polynomial map, which diverged for the authors."""
     model = TNRegressor(
         "tt",
@@ -130,10 +130,10 @@ def cells(scale: Scale) -> list[Cell]:
         out.append(Cell(NAME, "cp", seed, cp, settings))
         out.append(Cell(NAME, "neural network", seed, neural_network, settings))
         for format in ("pn", "fm"):
-            out.append(Cell(NAME, format, seed, raw_columns, {"format": format, **settings}))
+            out.append(Cell(NAME, format, seed, fm_or_pn, {"format": format, **settings}))
         for d, solver in ((D, "Adam"), (2, "riemannian")):
             wanted = {"d": d, "solver": solver, **settings}
-            out.append(Cell(NAME, f"tt, {solver}", seed, train, wanted))
+            out.append(Cell(NAME, f"tt, {solver}", seed, tensor_train, wanted))
         for d, rank in PANELS:
             for start in STARTS:
                 wanted = {"start": start, "d": d, "rank": rank}
@@ -224,8 +224,8 @@ def curve_claims(found: Found) -> list[Claim]:
         ),
         Claim(
             "d=2: within 4 to 5 epochs",
-            f"within 5 % of it after {low[linear].arrival:.0f} and {low[random].arrival:.0f}",
-            max(low[linear].arrival, low[random].arrival) <= 5,
+            f"within 5 % of it after {low[linear].epochs:.0f} and {low[random].epochs:.0f}",
+            max(low[linear].epochs, low[random].epochs) <= 5,
         ),
         Claim(
             "d=2: order regularisation has no significant effect",
@@ -239,8 +239,8 @@ def curve_claims(found: Found) -> list[Claim]:
         ),
         Claim(
             "d=4: random init takes significantly longer to converge",
-            f"{high[random].arrival:.0f} epochs, linear init {high[linear].arrival:.0f}",
-            high[random].arrival >= 2 * high[linear].arrival,
+            f"{high[random].epochs:.0f} epochs, linear init {high[linear].epochs:.0f}",
+            high[random].epochs >= 2 * high[linear].epochs,
         ),
         Claim(
             "d=4: order regularisation reaches a lower validation error",
@@ -253,26 +253,26 @@ def curve_claims(found: Found) -> list[Claim]:
 def train_claim(found: Found) -> Claim:
     """The loss of Tensor Trains on the unnormalised map diverged with all hyperparameters."""
     runs = [*found.of("tt, Adam"), *found.of("tt, riemannian")]
-    trains = [np.inf if r["curve"][-1] is None else r["curve"][-1] for r in runs]
+    final = [np.inf if r["curve"][-1] is None else r["curve"][-1] for r in runs]
     text = "TT-based predictors diverge on the unnormalised polynomial map"
-    if not trains:
+    if not final:
         return Claim(text, "", None)
-    evidence = f"{len(trains)} fits, the worst ends with a validation MSE of {max(trains):.4f}"
-    return Claim(text, evidence, max(trains) > 1)
+    evidence = f"{len(final)} fits, the worst ends with a validation MSE of {max(final):.4f}"
+    return Claim(text, evidence, max(final) > 1)
 
 
-class Course(NamedTuple):
-    """First and least value of learning curves, and the epoch of arrival; means over seeds."""
+class CurveSummary(NamedTuple):
+    """First and least value of learning curves, epochs to convergence; means over seeds."""
 
     first: float
     least: float
-    arrival: float
+    epochs: float
 
 
-def summarise(runs: list[list[float | None]]) -> Course:
-    """Return the course of these curves; a curve arrives within 5 % of its least value."""
+def summarise(runs: list[list[float | None]]) -> CurveSummary:
+    """Summarise curves; a curve has converged within 5 % of its least value."""
     values = [np.array([np.inf if v is None else v for v in run]) for run in runs]
-    return Course(
+    return CurveSummary(
         report.mean([v[0] for v in values]),
         report.mean([v.min() for v in values]),
         report.mean([1.0 + np.argmax(v <= CONVERGED * v.min()) for v in values]),

@@ -14,7 +14,7 @@ import polyadic
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = sorted((ROOT / "tests").glob("*.py"))
 BENCHMARKS = sorted((ROOT / "benchmarks").rglob("*.py"))
-LOOKS_INSIDE = "Looks inside: it imports modules of polyadic that are not public."
+USES_INTERNALS = "Uses internals: it imports modules of polyadic that are not public."
 
 
 def imported(tree):
@@ -49,12 +49,12 @@ def test_no_test_imports_a_file_of_tests(path):
 
 
 @pytest.mark.parametrize("path", BENCHMARKS, ids=name_of)
-def test_a_benchmark_uses_public_names_or_says_that_it_looks_inside(path):
+def test_a_benchmark_uses_public_names_or_says_that_it_uses_internals(path):
     tree = ast.parse(path.read_text())
     ours = [name for name in imported(tree) if name.split(".")[0] == "polyadic"]
-    inside = [name for name in ours if not is_public(name)]
-    says_so = LOOKS_INSIDE in (ast.get_docstring(tree) or "").splitlines()
-    assert bool(inside) == says_so, f"not public: {inside}"
+    internal = [name for name in ours if not is_public(name)]
+    says_so = USES_INTERNALS in (ast.get_docstring(tree) or "").splitlines()
+    assert bool(internal) == says_so, f"not public: {internal}"
 
 
 # ---- CI and hooks --------------------------------------------------------------------------------

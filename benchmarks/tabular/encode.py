@@ -11,7 +11,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 
 def encoded(model: Any) -> Pipeline:
-    """Put the model behind numbers, imputed and standardised, and one-hot categories."""
+    """Return the model behind an encoder: numbers imputed and standardised, categories one-hot."""
     numbers = make_pipeline(SimpleImputer(), StandardScaler())
     columns = make_column_transformer(
         (numbers, make_column_selector(dtype_exclude="category")),

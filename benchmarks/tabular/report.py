@@ -14,15 +14,15 @@ from matplotlib.axis import Axis
 from matplotlib.ticker import LogLocator, NullLocator
 from scores import Figures, geometric, ratios
 
-BASE = "lightgbm"  # what ratios are to
-PEER = "catboost"
+BASE = "lightgbm"  # the model that ratios are relative to
+PEER = "catboost"  # the model of the table of regression sets
 TITLES = {
-    "error": "Error: MSE in variances of the target, or log-loss",
+    "error": "Error: MSE over the variance of the target, or log-loss",
     "auc": "AUC",
     "accuracy": "Accuracy",
     "brier": "Brier score",
     "fit_s": "Fit, seconds",
-    "predict_us": "Predict, microseconds a row",
+    "predict_us": "Predict, microseconds per row",
 }
 
 

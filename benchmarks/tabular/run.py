@@ -33,17 +33,17 @@ def available(folder: str) -> list[str]:
 
 
 def modules(folder: str, names: list[str]) -> dict[str, ModuleType]:
-    """Import the files of these names, and say which cannot be."""
+    """Import the files of these names, and print which cannot be imported."""
     found = {}
     for name in names:
         try:
             found[name] = import_module(f"{folder}.{name}")
         except ImportError as error:
-            say(f"{name} is skipped: {error}")
+            log(f"{name} is skipped: {error}")
     return found
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     """Print a line of progress."""
     print(text, file=sys.stderr, flush=True)
 
@@ -70,7 +70,7 @@ def pairs(
 
 
 def run(args: argparse.Namespace, done: list[Cell], file: Path) -> list[Cell]:
-    """Fit every model on every set, writing each cell as soon as it is there."""
+    """Fit every model on every set, writing each cell as soon as it is measured."""
     models, cells = modules("models", args.models), list(done)
     known = {(cell["set"], cell["split"], cell["model"], cell["seed"]) for cell in done}
     warm: set[tuple] = set()
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace, done: list[Cell], file: Path) -> list[Cell]:
             if tuple(key.values()) in known:
                 continue
             kind = (model, data.task, bool(data.categorical))
-            cell = attempt(models[model], data, key, cold=kind not in warm)
+            cell = fit_or_skip(models[model], data, key, cold=kind not in warm)
             warm.add(kind)
             if cell is not None:
                 cells.append(cell)
@@ -90,29 +90,29 @@ def run(args: argparse.Namespace, done: list[Cell], file: Path) -> list[Cell]:
 
 
 def splits(args: argparse.Namespace) -> Iterator[tuple[Data, int]]:
-    """Yield each split of each set, and say which sets are not there."""
+    """Yield each split of each set, and print which sets are missing."""
     for name, module in modules("data", args.sets).items():
         for split in range(min(args.splits, getattr(module, "SPLITS", 1))):
             try:
                 data = load(module, split, args.inner)
             except OSError as error:
-                say(f"{name} is skipped: {error}")
+                log(f"{name} is skipped: {error}")
                 break
             yield data, split
 
 
-def attempt(module: ModuleType, data: Data, key: dict, cold: bool) -> Cell | None:
+def fit_or_skip(module: ModuleType, data: Data, key: dict, cold: bool) -> Cell | None:
     """Fit and measure once; a model that fails is left out, and the others go on."""
     where = "{set}, split {split}, seed {seed}, {model}".format(**key)
     try:
-        # What a slow model does once is nothing beside its minutes.
+        # A model with MOST_ROWS is slow: what it does once is a small part of its time.
         if cold and not hasattr(module, "MOST_ROWS"):
             warm_up(module, data)
         scores = measure(module.build(data, key["seed"]), data)
     except Exception as error:
-        say(f"{where}: failed with {type(error).__name__}: {error}")
+        log(f"{where}: failed with {type(error).__name__}: {error}")
         return None
-    say(f"{where}: error {scores['error']:.4f}, fit {scores['fit_s']:.2f} s")
+    log(f"{where}: error {scores['error']:.4f}, fit {scores['fit_s']:.2f} s")
     return {**key, "task": data.task, **scores}
 
 
@@ -131,7 +131,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, help="seeds 0, 1, ... of each fit; default 3")
     parser.add_argument("--inner", action="store_true", help="test on held-out training rows")
     parser.add_argument("--ebm-all", action="store_true", help="ebm on large sets too")
-    parser.add_argument("--resume", action="store_true", help="keep the fits that are there")
+    parser.add_argument("--resume", action="store_true", help="keep the fits of an interrupted run")
     args = parser.parse_args()
     args.sets = args.sets or (SMALL if args.quick else available("data"))
     args.models = args.models or available("models")
@@ -140,7 +140,7 @@ def arguments() -> argparse.Namespace:
 
 
 def names(text: str, choice: list[str]) -> list[str]:
-    """Split a list of names at commas, refusing what there is no file for."""
+    """Split a list of names at commas, refusing names without a file."""
     chosen = text.split(",")
     wrong = sorted(set(chosen) - set(choice))
     if wrong:
@@ -152,7 +152,7 @@ def main() -> None:
     """Run, print, write and draw."""
     args = arguments()
     warnings.filterwarnings("ignore", category=ConvergenceWarning)
-    # What replaces it is not in all versions of LightGBM that do.
+    # Some versions of LightGBM warn of it but do not have the replacement.
     warnings.filterwarnings("ignore", message="The argument 'eval_set' is deprecated")
     folder = RESULTS / "inner" if args.inner else RESULTS
     folder.mkdir(parents=True, exist_ok=True)
@@ -169,7 +169,7 @@ def main() -> None:
     print(text)
     (folder / "table.md").write_text(text + "\n")
     draw(found, folder)
-    say(f"written: {folder}")
+    log(f"written: {folder}")
 
 
 if __name__ == "__main__":

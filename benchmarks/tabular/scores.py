@@ -1,4 +1,4 @@
-"""What is measured on a fitted model, and the figures of many fits put together."""
+"""What is measured on a fitted model, and the summary of many fits."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ TIMES = ("fit_s", "predict_us")
 def measure(model: Any, data: Data) -> dict[str, float]:
     """Fit, predict the test rows, and return scores and times."""
     fit = seconds(lambda: model.fit(data.X_train, data.y_train))
-    ask = model.predict if data.task == "regression" else model.predict_proba
-    answers: list[np.ndarray] = []
-    predict = seconds(lambda: answers.append(np.asarray(ask(data.X_test), dtype=float)))
+    method = model.predict if data.task == "regression" else model.predict_proba
+    outputs: list[np.ndarray] = []
+    predict = seconds(lambda: outputs.append(np.asarray(method(data.X_test), dtype=float)))
     if data.task == "regression":
-        scores = {"error": float(np.mean((answers[0].ravel() - data.y_test) ** 2))}
+        scores = {"error": float(np.mean((outputs[0].ravel() - data.y_test) ** 2))}
     else:
-        scores = class_scores(answers[0], data.y_test)
+        scores = class_scores(outputs[0], data.y_test)
     return {**scores, "fit_s": fit, "predict_us": 1e6 * predict / len(data.y_test)}
 
 
@@ -35,7 +35,7 @@ def class_scores(p: np.ndarray, y: np.ndarray) -> dict[str, float]:
     chosen = np.clip(p[np.arange(len(y)), y], 1e-15, 1)
     squares = ((p - np.eye(n_classes)[y]) ** 2).sum(axis=1)
     if n_classes == 2:
-        # Both classes are off by the same, and the usual score counts one.
+        # Both classes have the same squared error, and the usual Brier score counts one.
         squares, last = squares / 2, {"auc": float(roc_auc_score(y, p[:, 1]))}
     else:
         last = {"accuracy": float(np.mean(p.argmax(axis=1) == y))}

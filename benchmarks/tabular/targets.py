@@ -1,8 +1,8 @@
 """How far the errors of the default model depend on the CPU that it is compiled for.
 
 Rounding differs between CPUs, and training amplifies it as it amplifies another seed. The same fits
-run in processes that compile for this CPU, for haswell and for a generic one; CatBoost, once, is
-what the figures of the README are relative to.
+run in processes that compile for this CPU, for haswell and for a generic one; CatBoost is
+fitted once: the README gives errors relative to its error.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def fit_here(sets: list[str], models: list[str]) -> dict[str, dict[str, float]]:
     return found
 
 
-def fit_elsewhere(sets: list[str], models: list[str], environment: dict[str, str]) -> dict:
-    """Do the same in a process with these variables."""
+def fit_in_process(sets: list[str], models: list[str], environment: dict[str, str]) -> dict:
+    """Do the same in a new process with these environment variables."""
     command = [sys.executable, __file__, "--child", "--sets", ",".join(sets), "--models"]
     run = subprocess.run(
         [*command, ",".join(models)],
@@ -72,7 +72,7 @@ def main() -> None:
         print(json.dumps(fit_here(sets, models)))
         return
     print(machine())
-    found = {target: fit_elsewhere(sets, models, own) for target, own in TARGETS.items()}
+    found = {target: fit_in_process(sets, models, own) for target, own in TARGETS.items()}
     rows = []
     for key, first in found["this CPU"].items():
         for score in ("error", "auc"):
@@ -82,7 +82,7 @@ def main() -> None:
                 rows.append([f"{key} {score}", *(f"{v:.5f}" for v in values), high / low - 1])
     rows = [[*row[:-1], f"{row[-1]:.1%}"] for row in rows]
     print_table(["set, model, score", *TARGETS, "range"], rows)
-    rival = fit_elsewhere(sets, ["catboost"], {})
+    rival = fit_in_process(sets, ["catboost"], {})
     for target, cells in found.items():
         ratios = [
             cells[f"{name.split()[0]} cp"]["error"] / own["error"]

@@ -49,7 +49,7 @@ def load(module: ModuleType, split: int, inner: bool) -> Data:
 
 
 def cut(X: pd.DataFrame, y: np.ndarray, task: str, part: float) -> list:
-    """Hold out a part of the rows, always the same ones, with every class in its share."""
+    """Hold out a part of the rows, always the same ones; classes keep their shares."""
     strata = None if task == "regression" else y
     return train_test_split(X, y, test_size=part, random_state=0, stratify=strata)
 

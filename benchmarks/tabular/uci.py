@@ -1,4 +1,4 @@
-"""The UCI regression tables and their ten splits, from `POLYADIC_DATA`/uci; last is the target."""
+"""The UCI regression tables and their ten splits, from `POLYADIC_DATA`/uci; the target is last."""
 
 from __future__ import annotations
 

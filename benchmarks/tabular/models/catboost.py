@@ -10,7 +10,7 @@ from tasks import THREADS, Data
 
 
 def name_missing(X: pd.DataFrame) -> pd.DataFrame:
-    """Make a missing category one of its own, because CatBoost refuses it."""
+    """Make missing values a category of their own, because CatBoost refuses them."""
     named = {
         name: X[name].cat.add_categories("missing").fillna("missing")
         for name in X.select_dtypes("category")

@@ -3,7 +3,7 @@
 from interpret.glassbox import ExplainableBoostingClassifier, ExplainableBoostingRegressor
 from tasks import THREADS, Data
 
-MOST_ROWS, REPEATS = 25_000, 1  # because a fit takes minutes
+MOST_ROWS, REPEATS = 25_000, 1  # training rows, fits: because a fit takes minutes
 
 
 def build(data: Data, seed: int) -> ExplainableBoostingRegressor | ExplainableBoostingClassifier:

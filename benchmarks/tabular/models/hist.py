@@ -1,4 +1,4 @@
-"""HistGradientBoosting at its defaults, with categories by their type."""
+"""HistGradientBoosting at its defaults, with categorical columns recognised by their dtype."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ MOST_CATEGORIES = 255  # that its bins can hold
 
 
 def build(data: Data, seed: int) -> Any:
-    """Return the estimator; columns of too many categories go in as ordinal codes."""
+    """Return the estimator; columns of too many categories are passed as ordinal codes."""
     regression = data.task == "regression"
     kind = HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier
     model = kind(random_state=seed, categorical_features="from_dtype")
