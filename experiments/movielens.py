@@ -275,7 +275,8 @@ def section(found: Found, folder: Path) -> Section:
         "MovieLens 100K",
         "Section IX-B, Table II. *Best epoch on test rows* is the paper's way: for CP the epoch "
         f"of the largest AUC on the test rows, computed every {EPOCHS_BETWEEN} epochs; for the "
-        "networks the epoch of the least log-loss on all positive test rows and as many negative ones. "
+        "networks the epoch of the least log-loss on all positive test rows and as many negative "
+        "ones. "
         "*Honest*: the number of epochs is chosen in the same way on a tenth of the training rows "
         "(AUC for CP, log-loss for the networks), then the model is trained on all training rows "
         "for that number of epochs. CP has the squared error as published, the networks the "

@@ -141,7 +141,7 @@ def test_the_objective_never_rises(loss, n_outputs, additive, extra):
     assert values[-1] < values[0]
 
 
-def test_every_step_is_one_down():
+def test_no_step_raises_the_objective():
     _, _, problem = local_problem(losses.Poisson(), 3)
     cores = parts.random_cores(problem.local.dims, 4, 3)
     run = course(problem, replace(cores, intercept=problem.intercept))
@@ -161,7 +161,7 @@ def test_every_step_is_one_down():
 
 
 @pytest.mark.parametrize("empty", [False, True], ids=["collinear", "nothing to learn"])
-def test_singular_equations_are_no_obstacle(empty):
+def test_singular_equations_are_solved(empty):
     x = np.repeat(np.arange(4.0), 5)
     family = [maps.Hat(4).fit(x), maps.OneHot().fit(x.astype(int))]
     y = np.zeros((20, 1)) if empty else np.sin(x)[:, None]
@@ -190,7 +190,7 @@ def small(solver="als", **changes):
 
 
 @pytest.mark.parametrize("solver", ["als", "als+adam"])
-def test_a_toy_is_fitted(solver):
+def test_a_smooth_function_with_a_product_is_learnt(solver):
     X, y = toy()
     new_X, new_y = toy(seed=1)
     model = small(solver).fit(X, y)
@@ -199,7 +199,7 @@ def test_a_toy_is_fitted(solver):
     assert model.n_iter_ == max(len(h["train_loss"]) for h in model.history_)
 
 
-def test_what_users_and_items_have_in_common_is_found():
+def test_a_product_of_two_categorical_columns_is_learnt():
     # Neither column says anything by itself: the start is a saddle.
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.integers(0, 60, 4000), rng.integers(0, 50, 4000)])
@@ -248,14 +248,14 @@ def test_threads_do_not_change_the_result():
     np.testing.assert_array_equal(one, two)
 
 
-def test_a_fit_stops_after_three_sweeps_in_vain_and_keeps_the_best():
+def test_a_fit_stops_after_three_sweeps_without_improvement():
     X, y = toy(200)
     model = small(n_members=1, rank=16).fit(X, y)
     losses_ = model.history_[0]["validation_loss"]
     assert len(losses_) == 20 or int(np.argmin(losses_)) == len(losses_) - 4
 
 
-def test_the_additive_part_of_a_linear_start_moves_as_well():
+def test_the_additive_part_of_a_linear_start_is_trained_too():
     X, y = toy(600)
     model = small(n_members=1, rank=3, init=inits.Linear(), early_stopping=False).fit(X, y)
     start = small(n_members=1, rank=3, init=inits.Linear(), max_iter=0).fit(X, y)
@@ -264,7 +264,7 @@ def test_the_additive_part_of_a_linear_start_moves_as_well():
     assert curve[-1] < 0.5 * curve[0]
 
 
-def test_warm_start_never_ends_worse_on_the_rows_it_is_judged_on():
+def test_warm_start_never_ends_worse_on_the_validation_rows():
     X, y = toy(600)
     model = small(n_members=1, max_iter=2, warm_start=True)
     held = {"X_val": X[:200], "y_val": y[:200]}
@@ -272,7 +272,7 @@ def test_warm_start_never_ends_worse_on_the_rows_it_is_judged_on():
     assert model.fit(X[200:], y[200:], **held).score(X[:200], y[:200]) >= before - 1e-6
 
 
-def test_partial_fit_takes_passes_of_adam():
+def test_partial_fit_trains_by_adam_whatever_the_solver():
     X, y = toy(300)
     ours, adams = (small(s).partial_fit(X, y).predict(X) for s in ("als", "adam"))
     np.testing.assert_array_equal(ours, adams)
@@ -287,7 +287,7 @@ def noisy_polynomial(noise, n=240, seed=0):
 
 @pytest.mark.parametrize("noise", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("map_", [maps.Polynomial(3), maps.Chebyshev(4), maps.Hat(6)], ids=repr)
-def test_sweeps_after_adam_never_end_worse_on_the_rows_they_are_judged_on(map_, noise):
+def test_sweeps_after_adam_never_end_worse_on_the_validation_rows(map_, noise):
     X, y = noisy_polynomial(noise)
     params = {"maps": map_, "n_members": 1, "rank": 8, "max_iter": 60}
     judged = {"X_val": X[:80], "y_val": y[:80]}
@@ -299,14 +299,14 @@ def test_sweeps_after_adam_never_end_worse_on_the_rows_they_are_judged_on(map_, 
     assert both.n_iter_ > adam.n_iter_
 
 
-def test_without_rows_to_judge_them_there_are_no_sweeps_after_adam():
+def test_without_held_out_rows_there_are_no_sweeps_after_adam():
     X, y = noisy_polynomial(0.3, 60)
     params = {"maps": maps.Polynomial(3), "max_iter": 20, "early_stopping": False}
     adam, both = (small(s, **params).fit(X, y) for s in ("adam", "adam+als"))
     np.testing.assert_array_equal(adam.predict(X), both.predict(X))
 
 
-def test_what_cannot_be_served_is_refused_with_the_way_out():
+def test_unsupported_maps_and_engines_are_refused_with_advice():
     X, y = toy(50)
     with pytest.raises(ValueError, match=r"Polynomial of d=5 or less.*Column 0 .* with 5 elements"):
         small(maps=maps.Polynomial(6)).fit(X, y)
@@ -316,7 +316,7 @@ def test_what_cannot_be_served_is_refused_with_the_way_out():
         small(engine="torch").fit(X, y)
 
 
-def test_elements_that_are_no_neighbours_are_refused():
+def test_a_map_whose_elements_are_not_neighbours_is_refused():
     class Ends(maps.Hat):
         def encode(self, x):
             index, value = super().encode(x)
@@ -327,7 +327,7 @@ def test_elements_that_are_no_neighbours_are_refused():
         small(maps=Ends(5)).fit(X, y)
 
 
-def test_balancing_lopsided_terms_leaves_predictions_alone():
+def test_balancing_terms_does_not_change_predictions():
     family, columns = local_table()
     rng = np.random.default_rng(0)
     features = encode(family, columns)

@@ -77,7 +77,7 @@ def test_effects_are_the_order_one_terms_of_the_whole_grid(case):
 
 
 @cases
-def test_the_grid_of_the_test_is_what_the_model_predicts(case):
+def test_the_grid_of_these_tests_agrees_with_the_model(case):
     model, X = case()
     f, rows, _ = whole_grid(model, X)
     first = tuple(r[0] for r in rows)
@@ -167,7 +167,7 @@ def test_hundreds_of_columns_stay_in_range():
     assert found.total == pytest.approx(effect, rel=1e-9)
 
 
-def test_a_mean_of_zero_leaves_the_interaction():
+def test_factors_of_mean_zero_leave_only_the_interaction():
     X = np.array([[a, b] for a in (-1.0, 1.0) for b in (-1.0, 1.0)] * 10)
     model = CPRegressor(maps=maps.Polynomial(2), **FEW).fit(X, X[:, 0] * X[:, 1])
     model.tensor_ = replace(
@@ -210,7 +210,7 @@ def test_results_print_as_aligned_tables():
     assert len({len(line) for line in lines}) == 1
 
 
-def test_a_column_without_a_number_is_no_error():
+def test_a_column_of_missing_values_is_explained():
     X = pd.DataFrame({"a": numbers()[:, 0], "b": np.full(ROWS, np.nan)})
     model = CPRegressor(**FEW).fit(X, X["a"])
     found = explain.effects(model, X)
@@ -221,13 +221,13 @@ def test_a_column_without_a_number_is_no_error():
 
 
 @pytest.mark.parametrize("order", [0, -1, 1.5, True, "2"])
-def test_what_is_no_order_is_refused(order):
+def test_an_invalid_max_order_is_refused(order):
     model, X = one_output()
     with pytest.raises(ValueError, match="max_order must be a whole number of at least 1"):
         explain.interactions(model, background=X, max_order=order)
 
 
-def test_more_terms_than_can_be_read_are_refused():
+def test_too_many_terms_are_refused():
     X = np.random.default_rng(0).normal(size=(30, 60))
     model = CPRegressor(**FEW).fit(X, X[:, 0])
     with pytest.raises(ValueError, match=r"max_order=9 over 60 columns would be .* terms"):
@@ -263,14 +263,14 @@ x = np.linspace(0.0, 10.0, 41)
     ],
     ids=["up", "down", "peak", "valley", "wave", "wiggle"],
 )
-def test_the_shape_of_a_curve_has_its_words(y, sentence):
+def test_the_shape_of_a_curve_is_described_in_words(y, sentence):
     if sentence.startswith("moves"):
         assert _curve(x, y, "y").startswith("moves y up and down, between -1.0 at ")
     else:
         assert _curve(x, y, "y") == sentence
 
 
-def test_words_follow_the_effects():
+def test_words_describe_effects_and_interactions():
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"age": rng.uniform(20, 60, 400), "weight": rng.uniform(50, 90, 400)})
     X["city"] = pd.Categorical(np.array(["Bonn", "Ulm"])[np.arange(400) % 2])
@@ -286,7 +286,7 @@ def test_words_follow_the_effects():
     assert all(s.endswith(" % of the variance).") for s in said)
 
 
-def test_words_name_what_the_raw_prediction_is():
+def test_words_say_what_the_raw_prediction_means():
     model, X = two_classes()
     assert "the score of 'low'" in " ".join(explain.in_words(model, background=X, top=7))
     model, X = three_outputs()

@@ -18,47 +18,47 @@ def refused(message, X=X, y=Y, error=ValueError, model=None, **fit):
         (CPRegressor(**FAST) if model is None else model).fit(X, y, **fit)
 
 
-def test_target_with_nan():
+def test_a_target_with_nan_is_refused():
     refused("Input y contains NaN", y=np.where(np.arange(20) == 4, np.nan, Y))
 
 
-def test_target_with_infinity():
+def test_a_target_with_infinity_is_refused():
     refused("Input y contains infinity", y=np.where(np.arange(20) == 4, np.inf, Y))
 
 
-def test_infinite_numbers():
+def test_infinite_numbers_are_refused():
     bad = X.copy()
     bad[2, 1] = np.inf
     refused("Column 1 holds infinity in 1 of 20 rows", X=bad)
 
 
-def test_no_rows():
+def test_a_table_without_rows_is_refused():
     refused(r"0 sample\(s\)", X=X[:0], y=Y[:0])
     refused(r"0 sample\(s\)", X=pd.DataFrame({"a": []}), y=Y[:0])
 
 
-def test_lengths_that_do_not_match():
+def test_lengths_that_do_not_match_are_refused():
     refused("X has 20 rows and y has 19", y=Y[:-1])
     refused("sample_weight has 3 entries, but X has 20 rows", sample_weight=np.ones(3))
 
 
-def test_negative_and_missing_weights():
+def test_negative_zero_and_missing_weights_are_refused():
     refused("must not be negative, but its smallest entry is -1", sample_weight=-np.ones(20))
     refused("zero for every row", sample_weight=np.zeros(20))
     refused("Input sample_weight contains NaN", sample_weight=np.full(20, np.nan))
 
 
-def test_a_string_column_in_an_array():
+def test_text_in_an_array_is_refused():
     bad = X.astype(object)
     bad[3, 1] = "tall"
     refused("(?s)tall.*categorical_features", X=bad)
 
 
-def test_sparse_tables():
+def test_sparse_tables_are_refused():
     refused("(?i)sparse", X=sparse.csr_array(X), error=(TypeError, ValueError))
 
 
-def test_a_column_missing_at_predict_time():
+def test_a_column_missing_at_predict_time_is_named():
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     model = CPRegressor(**FAST).fit(frame, Y)
     with pytest.raises(
@@ -69,21 +69,21 @@ def test_a_column_missing_at_predict_time():
         CPRegressor(**FAST).fit(X, Y).predict(X[:, :2])
 
 
-def test_duplicate_column_names():
+def test_duplicate_column_names_are_refused():
     refused("Column names must differ from each other", X=pd.DataFrame(X, columns=["a", "b", "a"]))
 
 
-def test_one_class_only():
+def test_a_single_class_is_refused():
     refused("needs at least two classes", y=np.zeros(20), model=CPClassifier(**FAST))
 
 
-def test_missing_labels():
+def test_missing_labels_are_refused():
     bad = np.array(["a", "b"] * 10, dtype=object)
     bad[3] = None
     refused("missing labels", y=bad, model=CPClassifier(**FAST))
 
 
-def test_negative_counts():
+def test_negative_counts_are_refused():
     refused("needs y >= 0, but the smallest y is -", model=CPRegressor(**FAST, loss="poisson"))
 
 
@@ -115,7 +115,7 @@ def test_negative_counts():
         ("n_iter_no_change", 0, "n_iter_no_change must be a whole number of at least 1, or None"),
     ],
 )
-def test_parameters(name, value, message):
+def test_a_wrong_parameter_is_refused_with_the_allowed_values(name, value, message):
     refused(message, model=CPRegressor(**{**FAST, name: value}))
 
 
@@ -131,7 +131,7 @@ def test_too_large_a_model_is_refused_before_allocating():
     refused("would need about", error=MemoryError, model=wide)
 
 
-def test_memory_of_a_machine_that_does_not_say(monkeypatch):
+def test_memory_is_assumed_where_the_system_does_not_report_it(monkeypatch):
     def silent(name):
         raise ValueError(name)
 
@@ -139,19 +139,19 @@ def test_memory_of_a_machine_that_does_not_say(monkeypatch):
     assert validation.physical_memory() == 8e9
 
 
-def test_validation_rows_without_targets():
+def test_validation_rows_without_targets_are_refused():
     refused("X_val was given without y_val", X_val=X)
 
 
-def test_validation_targets_without_rows():
+def test_validation_targets_without_rows_are_refused():
     refused("y_val was given without X_val", y_val=Y)
 
 
-def test_outputs_that_change():
+def test_another_number_of_outputs_is_refused_by_warm_start():
     model = CPRegressor(**FAST, warm_start=True).fit(X, Y)
     with pytest.raises(ValueError, match="y has 2 outputs, but the model was fitted with 1"):
         model.fit(X, np.column_stack([Y, Y]))
 
 
-def test_target_of_three_dimensions():
+def test_a_target_of_three_dimensions_is_refused():
     refused("dim", y=np.zeros((20, 2, 2)))

@@ -30,7 +30,7 @@ def unreachable(monkeypatch):
     monkeypatch.setattr(datasets, "fetch_california_housing", fetch)
 
 
-def test_demo_goes_on_with_the_synthetic_table(unreachable, tmp_path, monkeypatch):
+def test_demo_uses_the_synthetic_table_without_a_network(unreachable, tmp_path, monkeypatch):
     # Many small steps in threads are slow where tests run side by side: two trees will do.
     monkeypatch.setitem(
         demo.RIVALS, "HistGradientBoosting", lambda: HistGradientBoostingRegressor(max_iter=2)
@@ -81,7 +81,7 @@ def test_demo_without_matplotlib_leaves_the_pictures_out(unreachable, tmp_path, 
     assert not (tmp_path / "pictures").exists()
 
 
-def test_units_lead_back_to_the_table():
+def test_shift_and_scale_give_back_the_rows_of_the_table():
     task = demo._read(datasets.load_synthetic, "Synthetic table", "y")
     X = datasets.load_synthetic().data
     for part in (task.split.X_train, task.split.X_val, task.split.X_test):
@@ -90,7 +90,7 @@ def test_units_lead_back_to_the_table():
         assert distance.max() < 1e-9
 
 
-def test_effects_lead_back_to_the_units_of_the_table():
+def test_effects_are_shown_in_the_units_of_the_table():
     task = demo._read(datasets.load_synthetic, "Synthetic table", "y")
     model = CPRegressor(n_members=1, rank=4, max_iter=3, random_state=0)
     model.fit(task.table(task.split.X_train), task.split.y_train)

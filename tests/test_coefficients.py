@@ -188,7 +188,7 @@ def test_coefficients_are_the_entries_of_the_weight_tensor(n_outputs):
             assert found == pytest.approx(dense[at][output], rel=1e-9, abs=1e-12)
 
 
-def test_a_power_of_zero_and_the_number_of_a_column_mean_what_they_say():
+def test_a_power_of_zero_leaves_a_column_out_and_columns_have_numbers():
     model = polynomials()
     wanted = coefficient(model, {"x1": 2})
     assert coefficient(model, {"x0": 0, "x1": 2, "x2": 0}) == wanted
@@ -225,7 +225,7 @@ def traded(model, seed=0):
     return other
 
 
-def test_coefficients_do_not_depend_on_what_no_row_tells():
+def test_moving_numbers_from_categories_to_the_constant_changes_no_coefficient():
     # Indicators of a category that no row lacks add up to one: the constant can stand in for them.
     X, y, own = known_polynomial()
     model = CPRegressor(maps=own, **FEW).fit(X, y)
@@ -241,7 +241,7 @@ def test_coefficients_do_not_depend_on_what_no_row_tells():
         assert sum(own) == pytest.approx(0.0, abs=1e-6)
 
 
-def test_coefficients_are_those_of_the_constant_where_a_row_without_a_category_tells():
+def test_that_move_changes_coefficients_where_a_row_has_no_category():
     X, y, own = known_polynomial()
     X.loc[0, "city"] = None
     model = CPRegressor(maps=own, **FEW).fit(X, y)
@@ -271,7 +271,7 @@ def test_deviations_follow_from_the_marginals_of_any_map(case):
         assert row.size == pytest.approx(wanted, rel=1e-5, abs=1e-9)
 
 
-def test_units_do_not_decide_what_is_large():
+def test_the_unit_of_a_column_does_not_change_sizes():
     X, y = numbers(), target()
     small, large = (
         CPRegressor(maps=maps.Polynomial(3), **FEW).fit(X * unit, y) for unit in (1.0, 1024.0)
@@ -284,7 +284,7 @@ def test_units_do_not_decide_what_is_large():
         assert a.coefficient == pytest.approx(b.coefficient * 1024.0**power, rel=1e-4)
 
 
-def test_a_product_without_a_column_that_has_no_constant_is_not_there():
+def test_a_product_must_contain_every_column_without_a_constant():
     model = no_constant()
     assert coefficient(model, {"x1": 1}) == 0.0
     assert coefficient(model, {}) == model.intercept_[0]
@@ -314,7 +314,7 @@ def test_a_column_of_a_constant_only_is_in_no_product():
     assert coefficients(alone).rows == []
 
 
-def test_the_list_prints_names_as_one_writes_them():
+def test_the_list_prints_powers_products_and_categories():
     found = coefficients(categories(), top=None)
     names = [row.term for row in found.rows]
     assert {"x0", "x0^2", "x0^2 * x1", "x1 * city=Ulm", "city=Bonn"} <= set(names)
@@ -327,7 +327,7 @@ def test_the_list_prints_names_as_one_writes_them():
     assert "x0[1]" in [row.term for row in coefficients(other_maps(), top=None).rows]
 
 
-def test_sizes_can_be_over_another_table():
+def test_sizes_can_refer_to_another_table():
     model, X = polynomials(), numbers()
     own, wider = (
         coefficients(model, 1, None, background=t) for t in (X, X.mean() + 2 * (X - X.mean()))
@@ -371,7 +371,7 @@ def test_powers_beyond_the_range_of_numbers_are_refused(unit):
     ],
     ids=str,
 )
-def test_what_is_no_product_is_refused(asked, message):
+def test_an_invalid_product_is_refused(asked, message):
     with pytest.raises(ValueError, match=message):
         coefficient(categories(), asked)
 

@@ -49,7 +49,7 @@ def test_every_kind_of_table_is_coded_alike(make):
 
 
 @frames
-def test_types_of_a_frame_tell_the_kinds(make):
+def test_types_of_a_frame_decide_the_kinds(make):
     columns, coded = Columns.learn(make(DATA))
     check_coded(coded, CODED)
     assert columns.named
@@ -141,7 +141,7 @@ def test_a_column_that_never_held_a_value_is_missing_throughout(table):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "Float64", "double[pyarrow]"])
-def test_a_table_of_numbers_is_coded_at_once_as_column_by_column(dtype):
+def test_a_numeric_table_is_coded_as_a_whole_like_column_by_column(dtype):
     frame = pd.DataFrame({"a": [1, 2, 3], "b": [4.0, 5.0, 6.0]}).astype({"a": dtype})
     later = frame[["b", "a"]]  # in another order the columns are read one by one
     columns, coded = Columns.learn(frame)

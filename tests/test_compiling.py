@@ -50,7 +50,7 @@ def forms(kernels):
 
 
 @pytest.mark.parametrize("name", FITS)
-def test_a_fit_meets_no_kernel_in_a_form_that_was_not_compiled_ahead(name, monkeypatch):
+def test_a_fit_calls_no_kernel_in_a_form_that_was_not_compiled_ahead(name, monkeypatch):
     fit, needs = FITS[name]
     asked = []
     monkeypatch.setattr(members, "prepare_fit", asked.append)
@@ -109,7 +109,7 @@ def test_without_a_helper_process_everything_is_compiled_here(executable, monkey
     assert done == list(range(1, n_kernels + 1))
 
 
-def test_a_helper_that_hangs_is_ended(monkeypatch):
+def test_a_helper_process_that_hangs_is_ended(monkeypatch):
     monkeypatch.setattr(compiling, "_HELPER", "import time; time.sleep(1000)")
     monkeypatch.setattr(compiling, "_HELPER_TIMEOUT", 0.1)
     started = []
@@ -121,7 +121,7 @@ def test_a_helper_that_hangs_is_ended(monkeypatch):
     assert [helper.poll() is not None for helper in started] == [True]
 
 
-def test_a_plan_reaches_a_helper_as_it_is():
+def test_needs_sent_as_json_give_a_helper_the_same_work():
     for needs in (Needs(), SMALL, Needs(Form(dense=True, order=True), members=False)):
         sent = compiling._examples_for(json.loads(json.dumps(needs)))
         wanted = list(examples.fit_examples(needs))
@@ -129,7 +129,7 @@ def test_a_plan_reaches_a_helper_as_it_is():
         assert [len(args) for _, args in sent] == [len(args) for _, args in wanted]
 
 
-def test_warmup_shows_how_far_it_is(monkeypatch, capsys):
+def test_warmup_shows_its_progress(monkeypatch, capsys):
     monkeypatch.setattr(compiling, "_examples_for", lambda _: list(examples.loss_examples()))
     polyadic.warmup(n_jobs=1)
     assert "Compiling kernels [####" in capsys.readouterr().err
@@ -138,12 +138,12 @@ def test_warmup_shows_how_far_it_is(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("n_jobs", [0, -1, 1.5, "two", True])
-def test_warmup_refuses_an_odd_number_of_processes(n_jobs):
+def test_warmup_refuses_an_invalid_number_of_processes(n_jobs):
     with pytest.raises(ValueError, match="n_jobs must be a whole number of at least 1, or None"):
         polyadic.warmup(n_jobs=n_jobs)
 
 
-def test_what_is_ready_is_not_compiled_again(monkeypatch):
+def test_kernels_that_are_ready_are_not_compiled_again(monkeypatch):
     monkeypatch.setattr(compiling, "_prepared", set())
     needs = Needs(prior=True)
     for example in examples.fit_examples(needs):
@@ -167,7 +167,7 @@ with compiling.announced({verbose}):
 
 
 @pytest.mark.parametrize("verbose", [True, False])
-def test_a_compilation_is_told_once_with_its_time_and_only_where_asked(verbose):
+def test_a_compilation_is_announced_once_with_its_time_and_only_on_request(verbose):
     code = _TOLD.format(verbose=verbose)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     lines = run.stderr.splitlines()
@@ -180,13 +180,13 @@ def test_a_compilation_is_told_once_with_its_time_and_only_where_asked(verbose):
     assert float(lines[1].split()[4]) < 60
 
 
-def test_a_kernel_for_kernels_refuses_to_be_called_from_python():
+def test_an_inner_kernel_refuses_to_be_called_from_python():
     with pytest.raises(TypeError, match="is_dense is called by other kernels only; mark it @jit"):
         cp.is_dense(None, 0)
 
 
 @pytest.mark.parametrize("verbose", [True, False])
-def test_a_process_without_a_console_fits_all_the_same(verbose, monkeypatch):
+def test_announcing_works_without_a_console(verbose, monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     with compiling.announced(verbose):
         pass

@@ -73,7 +73,7 @@ def test_folder_comes_first_and_is_not_copied(cache, tmp_path, monkeypatch):
     assert left_in(cache) == []
 
 
-def test_wrong_file_in_the_folder_is_named_and_left_alone(cache, tmp_path, monkeypatch):
+def test_wrong_file_in_the_folder_is_named_and_not_changed(cache, tmp_path, monkeypatch):
     path = tmp_path / "tiny.txt"
     path.write_bytes(b"1 2 4")
     monkeypatch.setenv("POLYADIC_DATA", str(tmp_path))
@@ -393,7 +393,7 @@ def test_mnist_has_500_of_each_digit():
     assert np.bincount(y).tolist() == [500] * 10
 
 
-def test_synthetic_leaves_the_global_generator_alone():
+def test_synthetic_does_not_use_the_global_generator():
     np.random.seed(7)
     expected = np.random.uniform(size=3)
     np.random.seed(7)

@@ -36,7 +36,7 @@ def strengths_used(monkeypatch, estimator, n=400):
     return used
 
 
-def test_auto_takes_adam_where_a_row_meets_more_elements_than_least_squares_serves():
+def test_auto_takes_adam_where_a_row_has_more_slots_than_least_squares_supports():
     X = np.random.default_rng(0).random((60, 2))
     model = CPRegressor(maps=maps.BSpline(degree=4), n_members=1, max_iter=1).fit(X, X[:, 0])
     assert np.all(np.isfinite(model.predict(X)))
@@ -55,7 +55,7 @@ def test_the_first_members_try_every_strength_and_the_others_take_the_best(monke
 @pytest.mark.parametrize(
     "params", [{"n_members": 1}, {"n_members": 3, "l2": 0.1, "smoothness": 0.1}]
 )
-def test_nothing_is_tried_where_nothing_depends_on_it(monkeypatch, params):
+def test_no_strength_is_tried_where_there_is_nothing_to_choose(monkeypatch, params):
     used = strengths_used(monkeypatch, CPRegressor(**QUICK, **params))
     assert used == [1.0] * params["n_members"]
 
@@ -71,7 +71,7 @@ def test_threads_do_not_change_what_is_chosen():
     np.testing.assert_array_equal(one, two)
 
 
-def test_columns_without_effect_are_held_flatter_than_by_equal_weights(monkeypatch):
+def test_columns_without_effect_are_flatter_than_with_equal_weights(monkeypatch):
     X, y = noisy_table(600, 8, noise=0.5)
     params = {"n_members": 1, "rank": 8, "max_iter": 60, "solver": "adam", "random_state": 0}
 
@@ -110,7 +110,7 @@ def test_a_repeated_column_has_the_knots_of_its_weights():
     ],
     ids=str,
 )
-def test_auto_starts_from_a_sweep_where_that_is_the_faster_way(model, sweeps):
+def test_auto_starts_with_a_sweep_for_hats_and_the_squared_error(model, sweeps):
     X, y = noisy_table(60)
     model.set_params(n_members=1, rank=2, early_stopping=False, batch_size=60)
     assert isinstance(solver_of(model, X, y), AlsThenAdam) == sweeps
@@ -143,7 +143,7 @@ def test_auto_ends_with_sweeps_where_maps_are_small_polynomials(params, sweeps):
     assert isinstance(solver_of(model, X, y), AdamThenAls if sweeps else Adam)
 
 
-def test_sweeps_after_adam_take_no_longer_than_it_does():
+def test_long_tables_have_no_sweeps_after_adam():
     short, long = (noisy_table(n) for n in (300, 40_000))
     model = CPRegressor(maps="polynomial", n_members=1, random_state=0)
     assert solver_of(model, *short).second.max_iter == MAX_SWEEPS
@@ -169,7 +169,7 @@ def test_polynomials_without_noise_are_found_exactly(name, n_members):
     assert np.mean((model.predict(new) - wanted) ** 2) < 1e-12 * np.var(wanted)
 
 
-def test_a_fit_that_only_gets_worse_is_cut_short():
+def test_a_fit_that_only_gets_worse_is_stopped_early():
     rng = np.random.default_rng(0)
     X, y = rng.uniform(-1, 1, (300, 12)), rng.normal(size=300)
     params = {"n_members": 1, "l2": 0, "smoothness": 0, "max_iter": 200, "solver": "adam"}
@@ -177,7 +177,7 @@ def test_a_fit_that_only_gets_worse_is_cut_short():
     assert model.n_iter_ < 150
 
 
-def test_a_member_that_never_left_the_start_is_left_out():
+def test_a_member_that_learnt_nothing_is_left_out():
     X, y = noisy_table()
     model = CPRegressor(n_members=1, **QUICK).fit(X, y)
     maps_, cores = model.maps_, model.tensor_

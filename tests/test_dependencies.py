@@ -65,7 +65,7 @@ def test_extras_hold_what_is_imported_where_it_is_needed():
         assert names(extras[extra]) <= OPTIONAL.keys(), f"nothing imports all of the extra {extra}"
 
 
-def test_every_range_says_where_it_starts():
+def test_every_requirement_has_a_lower_bound():
     groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
     for line in itertools.chain(*groups):
         assert ">=" in line or line.startswith("polyadic["), line
@@ -82,5 +82,5 @@ def test_type_checkers_are_told_that_the_package_is_typed():
 
 
 @pytest.mark.parametrize("name", ["Source", "Documentation", "Changelog", "Issues"])
-def test_the_project_says_where_to_find_it(name):
+def test_the_project_names_its_addresses(name):
     assert PROJECT["urls"][name].startswith("https://")

@@ -69,7 +69,7 @@ def test_a_pure_term_is_that_of_the_whole_grid(case, chosen):
 
 @cases
 @pytest.mark.parametrize("chosen", SETS, ids=str)
-def test_over_given_rows_it_is_brute_force(case, chosen):
+def test_partial_dependence_over_given_rows_is_the_mean_prediction(case, chosen):
     model, X = case()
     _, rows, _ = whole_grid(model, X)
     grid = [grid_of(model, X, rows, n) for n in chosen]
@@ -130,7 +130,7 @@ def fitted(X, classes):
 @pytest.mark.parametrize("chosen", SETS[:4], ids=str)
 @pytest.mark.parametrize("classes", [False, True])
 @pytest.mark.parametrize("table", [independent, dependent])
-def test_it_agrees_with_the_brute_force_of_scikit_learn(chosen, classes, table):
+def test_partial_dependence_agrees_with_the_brute_force_of_scikit_learn(chosen, classes, table):
     X = table()
     model = fitted(X, classes)
     options = {"features": list(chosen), "method": "brute", "grid_resolution": 5}
@@ -146,7 +146,7 @@ def test_it_agrees_with_the_brute_force_of_scikit_learn(chosen, classes, table):
         np.testing.assert_allclose(found.values[..., 0], single, atol=1e-6 * scale)
 
 
-def test_dependent_columns_make_a_difference():
+def test_joint_and_marginal_backgrounds_differ_for_dependent_columns():
     X = dependent()
     model = fitted(X, False)
     joint = explain.partial_dependence(model, "x2", background=X)
@@ -163,7 +163,7 @@ def test_effects_need_no_table(case):
         np.testing.assert_array_equal(a, b)
 
 
-def test_the_model_remembers_its_training_table():
+def test_the_model_keeps_the_marginals_of_its_training_table():
     X = numbers()
     model = CPRegressor(**FEW).fit(X, target(X))
     remembered, given = explain.effects(model), explain.effects(model, background=X)
@@ -178,7 +178,7 @@ def test_the_model_remembers_its_training_table():
 
 
 @cases
-def test_an_effect_is_partial_dependence_less_the_base(case):
+def test_an_effect_is_partial_dependence_minus_the_base(case):
     model, _ = case()
     found = explain.effects(model)
     for n in range(3):
@@ -186,7 +186,7 @@ def test_an_effect_is_partial_dependence_less_the_base(case):
         np.testing.assert_allclose(found.base + found.values[n], curve.values, atol=1e-9)
 
 
-def test_response_is_the_link_of_base_and_effect():
+def test_response_is_the_inverse_link_of_base_plus_effect():
     model, _ = two_classes()
     raw, response = explain.effects(model), explain.effects(model, scale="response")
     for a, b in zip(raw.values, response.values):
@@ -229,7 +229,7 @@ def test_probabilities_are_those_of_the_model():
     assert f"is {100 * two.predict_proba(X[:1])[0, 1]:.0f} %" in text
 
 
-def test_class_weights_are_no_rows():
+def test_class_weights_do_not_change_the_marginals():
     X = numbers()
     y = np.arange(len(X)) % 10 == 0
     plain, balanced = (CPClassifier(class_weight=w, **FEW).fit(X, y) for w in (None, "balanced"))
@@ -239,7 +239,7 @@ def test_class_weights_are_no_rows():
         np.testing.assert_allclose(a.mean[0], b.mean[0])
 
 
-def test_columns_without_anything_to_say_have_no_effect():
+def test_constant_and_missing_columns_have_no_effect():
     model, X = odd_columns()
     found = explain.effects(model)
     np.testing.assert_allclose(found.variance[:2], 0.0, atol=1e-9)
@@ -335,7 +335,7 @@ def test_a_result_turns_into_a_frame():
         ("a", {"background": mixed()[:0]}, "no rows|0 sample"),
     ],
 )
-def test_what_makes_no_sense_is_refused(columns, options, words):
+def test_invalid_requests_are_refused(columns, options, words):
     X = mixed()
     model = CPRegressor(**FEW).fit(X, target(numbers()))
     with pytest.raises(ValueError, match=words):
@@ -350,7 +350,7 @@ def test_a_model_from_an_older_file_asks_for_a_table():
     assert explain.effects(model, background=X).columns == ["x0", "x1", "x2"]
 
 
-def test_features_that_left_the_range_of_numbers_are_named():
+def test_marginals_that_are_not_finite_are_refused():
     model, _ = one_output()
     broken = replace(model.marginals_[0], mean=np.full_like(model.marginals_[0].mean, np.inf))
     model.marginals_ = [broken, *model.marginals_[1:]]

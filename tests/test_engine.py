@@ -109,7 +109,7 @@ def test_gradient_matches_finite_differences(loss, zeros):
                 assert slope == pytest.approx(slopes[n][place], rel=2e-4, abs=1e-7)
 
 
-def test_rows_of_a_local_column_that_a_batch_does_not_meet_are_not_touched():
+def test_a_batch_touches_only_the_core_rows_of_its_slots():
     column = np.arange(10)
     family = [maps.OneHot().fit(column)]
     problem = make_problem(losses.SquaredError(), 1, family, [column])
@@ -192,7 +192,7 @@ def test_lazy_average_equals_the_average_over_every_step():
     np.testing.assert_allclose(run.averaged(None).table, mean, rtol=1e-4, atol=1e-6)
 
 
-def test_penalty_of_rarely_met_rows_is_not_forgotten():
+def test_rarely_touched_core_rows_get_their_full_penalty():
     # A category met in one batch of twenty is shrunk as if its penalty acted at every step: its
     # optimum is that of ridge regression.
     column = np.repeat(np.arange(40), 10)

@@ -159,7 +159,7 @@ def test_every_regression_loss_learns(loss):
         assert model.predict(X).min() > 0
 
 
-def test_quantiles_are_in_order_and_cover_their_share():
+def test_a_quantile_covers_its_share_of_the_rows():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (2000, 1))
     y = X[:, 0] + rng.normal(size=2000)
@@ -169,7 +169,7 @@ def test_quantiles_are_in_order_and_cover_their_share():
 
 
 @pytest.mark.parametrize("separate", [False, True])
-def test_several_outputs(separate):
+def test_several_outputs_are_learnt(separate):
     X, y = table()
     Y = np.column_stack([y, 100 - 50 * y, X["age"] * 0.1])
     model = CPRegressor(**{**SMALL, "rank": 6}, separate_outputs=separate).fit(X, Y)
@@ -189,7 +189,7 @@ def test_the_papers_separate_tensors_keep_weights_of_one():
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("loss", ["log_loss", "squared_error"])
-def test_classes(n_classes, loss):
+def test_classes_are_learnt_with_probabilities(n_classes, loss):
     X, y = table(600)
     target = labels(y, n_classes)
     model = CPClassifier(**{**SMALL, "max_iter": 60}, loss=loss).fit(X, target)
@@ -216,7 +216,7 @@ def test_class_weight_is_sample_weight_by_class(loss, n_classes):
     assert not same_model(a, c)
 
 
-def test_digits():
+def test_digits_are_recognised():
     X, y = load_digits(return_X_y=True)
     model = CPClassifier(n_members=1, rank=24, max_iter=15, random_state=0)
     # Seen over 20 seeds: 0.87 to 0.92; for generic code over 4: 0.89 to 0.92.
@@ -235,7 +235,7 @@ def test_partial_fit_learns_from_pieces():
     assert model.score(X, y) > 0.8
 
 
-def test_partial_fit_of_a_classifier_knows_classes_it_has_not_met():
+def test_partial_fit_of_a_classifier_learns_classes_that_come_later():
     X, y = table()
     target = labels(y, 3)
     model = CPClassifier(rank=8, random_state=0)
@@ -250,7 +250,7 @@ def test_partial_fit_of_a_classifier_knows_classes_it_has_not_met():
         model.partial_fit(X, np.where(target == "top", "huge", target))
 
 
-def test_partial_fit_goes_on_from_fit():
+def test_partial_fit_continues_from_fit():
     X, y = table()
     model = CPRegressor(**SMALL).fit(X, y)
     before = model.score(X, y)
@@ -259,7 +259,7 @@ def test_partial_fit_goes_on_from_fit():
     assert model.score(X, y) == pytest.approx(before, abs=0.02)
 
 
-def test_warm_start_goes_on_where_it_stopped():
+def test_warm_start_continues_where_it_stopped():
     X, y = table()
     model = CPRegressor(**{**SMALL, "max_iter": 10}, warm_start=True, learning_rate=0.003)
     scores = [model.fit(X, y).score(X, y) for _ in range(4)]

@@ -41,7 +41,7 @@ def test_the_example_of_an_own_loss_runs(capsys):
     assert "of the variance" in shown
 
 
-def test_pictures_are_small_and_the_docs_show_only_what_is_there():
+def test_pictures_are_small_and_the_docs_show_only_existing_ones():
     sizes = {path.name: path.stat().st_size for path in GALLERY.glob("*.png")}
     assert max(sizes.values()) < 100_000
     assert sum(sizes.values()) < 1_000_000

@@ -61,7 +61,7 @@ def test_an_interrupted_run_keeps_what_was_finished(tmp_path):
     assert kept.get(cells[1]) is None
 
 
-def test_an_interrupted_write_leaves_nothing_half_written(tmp_path, monkeypatch):
+def test_an_interrupted_write_leaves_no_partial_result(tmp_path, monkeypatch):
     def stop(*args):
         raise KeyboardInterrupt
 
@@ -77,7 +77,7 @@ def test_an_interrupted_write_leaves_nothing_half_written(tmp_path, monkeypatch)
     assert kept.get(cell)["value"] == 0
 
 
-def test_the_expected_time_is_said_first_and_counts_only_what_is_left(tmp_path):
+def test_the_expected_time_is_printed_first_and_counts_only_what_is_left(tmp_path):
     calls, kept, said = [], Kept(tmp_path), []
     cells = [counting_cell(calls, seed) for seed in range(3)]
     run(cells[:1], kept)
@@ -86,7 +86,7 @@ def test_the_expected_time_is_said_first_and_counts_only_what_is_left(tmp_path):
     assert "2 min" in said[0]
 
 
-def test_a_missing_package_is_said_and_not_kept(tmp_path):
+def test_a_missing_package_is_reported_and_not_kept(tmp_path):
     def work(seed):
         raise ModuleNotFoundError("No module named 'forest'")
 
@@ -157,7 +157,7 @@ def test_a_models_polynomial_predicts_as_the_model_does():
 # ---- the report ---------------------------------------------------------------------------------
 
 
-def test_verdicts_tell_mean_from_best_seed():
+def test_verdicts_distinguish_the_mean_from_the_best_seed():
     assert report.verdict([0.1, 0.3], 0.2) == report.REACHED
     assert report.verdict([0.19, 0.3], 0.2) == report.BEST_SEED
     assert report.verdict([0.3], 0.2) == report.MISSED
@@ -170,7 +170,7 @@ def test_spread_of_one_fit_has_no_deviation():
     assert report.spread([0.5, float("inf")])[0] == "diverged"
 
 
-def test_curves_that_diverged_are_drawn_as_far_as_they_go(tmp_path):
+def test_curves_that_diverged_are_drawn(tmp_path):
     figure, (panel,) = figures.new_figure()
     curves = {"a": [[1.0, 0.5, None], [1.0, 1e30, None]], "b": []}
     figures.draw_curves(panel, curves, "title", "loss")
@@ -189,7 +189,7 @@ def test_every_published_row_has_a_cell():
         assert set(report.ADDITIONS) <= models
 
 
-def test_stochastic_models_have_five_seeds_and_deterministic_ones_a_fit():
+def test_every_model_has_five_seeds_or_one_fit():
     for module in command.EXPERIMENTS.values():
         cells = module.cells(Scale())
         assert len({cell.key for cell in cells}) == len(cells)
@@ -198,7 +198,7 @@ def test_stochastic_models_have_five_seeds_and_deterministic_ones_a_fit():
             assert len(same) in (1, 5)
 
 
-def test_the_command_refuses_what_is_no_experiment(capsys):
+def test_the_command_refuses_unknown_experiments_and_docs_of_a_quick_run(capsys):
     with pytest.raises(SystemExit):
         command.parse(["--only", "cifar"])
     assert "Choose from: synthetic" in capsys.readouterr().err

@@ -181,7 +181,7 @@ def test_a_format_written_as_a_network_is_the_same_function(case, n_outputs):
 
 
 @every_format
-def test_the_grid_of_the_test_is_what_the_model_predicts(case):
+def test_the_grid_of_these_tests_agrees_with_the_model(case):
     model, X = model_of(case, (4, 1))
     network = TNRegressor()
     vars(network).update({k: v for k, v in vars(model).items() if k.endswith("_")})
@@ -266,7 +266,7 @@ def test_public_functions_take_every_format(case):
 @pytest.mark.parametrize(
     "function", [explain.effects, explain.interactions, explain.sobol, explain.in_words]
 )
-def test_a_polynomial_network_is_refused_and_told_what_works(function):
+def test_a_polynomial_network_is_refused_with_the_formats_that_work(function):
     model, _ = model_of(("pn", {"rank": 2, "order": 2}), (3, 1))
     with pytest.raises(ValueError, match=r"'pn' multiplies a column with itself.* tt, tr, ht"):
         function(model)
@@ -282,7 +282,7 @@ def test_a_format_without_a_tensor_is_refused():
 
 
 @pytest.mark.parametrize("n_outputs", [1, 3])
-def test_cp_as_a_tensor_train_is_read_as_cp(n_outputs):
+def test_cp_written_as_a_tensor_train_is_explained_like_cp(n_outputs):
     model, X = model_of(("cp", {"rank": 3}), (4, n_outputs))
     tensor, n_columns = model.tensor_, 4
     wanted, rows = read(model), code(model, X.iloc[:6])

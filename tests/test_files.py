@@ -73,7 +73,7 @@ def test_what_cannot_be_loaded_is_not_saved(tmp_path):
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 @pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()], ids=repr)
-def test_failed_save_leaves_the_old_file_alone(step, error, tmp_path, monkeypatch):
+def test_failed_save_does_not_change_the_old_file(step, error, tmp_path, monkeypatch):
     path = tmp_path / "m"
     path.write_bytes(b"old")
 
@@ -95,7 +95,7 @@ def test_places_that_cannot_be_written_are_named(tmp_path):
     assert not os.listdir(tmp_path)
 
 
-def test_links_and_permissions_are_those_of_any_file(tmp_path):
+def test_links_and_permissions_are_kept(tmp_path):
     save(built("quantile")[0], tmp_path / "m")
     (tmp_path / "plain").write_bytes(b"")
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("m", "plain")]
@@ -149,7 +149,7 @@ def test_folder_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_damage_goes_unseen(seed, tmp_path):
+def test_every_damage_is_detected(seed, tmp_path):
     name = "three text classes" if seed % 2 else "named columns with categories and gaps"
     save(built(name)[0], tmp_path / "m")
     whole = (tmp_path / "m").read_bytes()
@@ -170,7 +170,7 @@ def test_no_damage_goes_unseen(seed, tmp_path):
             load(tmp_path / "m")
 
 
-def test_damage_is_told_from_other_trouble(tmp_path):
+def test_the_error_says_whether_arrays_or_header_are_damaged(tmp_path):
     save(built("quantile")[0], tmp_path / "m")
     data = bytearray((tmp_path / "m").read_bytes())
     data[-3] ^= 16

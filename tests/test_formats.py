@@ -158,7 +158,7 @@ def test_contraction_matches_the_formula(case, n_columns, n_outputs, zeros):
 
 
 @pytest.mark.parametrize("n_columns", [4, 6, 7, 9, 13])
-def test_trees_over_any_number_of_columns(n_columns):
+def test_a_tree_over_any_number_of_columns_matches_the_formula(n_columns):
     network = parts.random_network("ht", {"rank": 2}, [2, 1] * (n_columns // 2) + [2], 2)
     phis = random_phis(network.dims)
     np.testing.assert_allclose(predict(network, phis), from_dense(network, phis), rtol=1e-9)
@@ -179,7 +179,7 @@ def replaced(network, n, core):
 
 @pytest.mark.parametrize("case", [c for c in parts.FORMATS if c[0] != "pn"], ids=name_of)
 @outputs_of_interest
-def test_affine_in_every_core_and_linear_where_there_is_a_tensor(case, n_outputs):
+def test_a_format_is_affine_in_every_core_and_linear_where_it_is_a_tensor(case, n_outputs):
     network = parts.random_network(*case, DIMS, n_outputs)
     phis = random_phis(DIMS)
     rng = np.random.default_rng(2)
@@ -307,7 +307,7 @@ def test_near_one_and_gaussian_starts_have_the_right_shapes(case, n_outputs):
 
 
 @every_format
-def test_the_noise_of_a_column_is_its_own(case):
+def test_the_noise_of_a_column_does_not_depend_on_its_position(case):
     name, kwargs = case
     form = networks.resolve(name)(DIMS, **kwargs)
     rngs = generators(5)
@@ -355,7 +355,7 @@ def test_linear_start_says_which_rank_it_needs(name, n_outputs):
 
 
 @pytest.mark.parametrize("name", ["ht", "tucker", "fm", "pn"])
-def test_linear_start_is_refused_where_it_is_not_known(name):
+def test_linear_start_is_refused_for_formats_without_one(name):
     form = networks.resolve(name)(DIMS, 3)
     slopes = [np.zeros((d, 1)) for d in DIMS]
     with pytest.raises(ValueError, match=f"cp, tt and tr, not with '{name}'"):
@@ -375,7 +375,7 @@ def with_columns(network, order, extras=None):
 
 
 @outputs_of_interest
-def test_cp_does_not_care_about_the_order_of_columns(n_outputs):
+def test_cp_does_not_depend_on_the_order_of_columns(n_outputs):
     network = parts.random_network("cp", {"rank": 3}, DIMS, n_outputs)
     phis = random_phis(DIMS)
     found = predict(with_columns(network, ORDER), [phis[k] for k in ORDER])
@@ -383,7 +383,7 @@ def test_cp_does_not_care_about_the_order_of_columns(n_outputs):
 
 
 @outputs_of_interest
-def test_tucker_with_a_transposed_core_does_not_care_about_the_order_of_columns(n_outputs):
+def test_tucker_with_a_transposed_core_does_not_depend_on_the_order_of_columns(n_outputs):
     network = parts.random_network("tucker", {"rank": 2}, DIMS, n_outputs)
     phis = random_phis(DIMS)
     core = network.extras[0]
@@ -393,7 +393,7 @@ def test_tucker_with_a_transposed_core_does_not_care_about_the_order_of_columns(
 
 
 @pytest.mark.parametrize("name", ["tt", "tr", "ht"])
-def test_chains_and_trees_do_care_about_the_order_of_columns(name):
+def test_chains_and_trees_depend_on_the_order_of_columns(name):
     # Not a wish: a train, a ring or a tree joins neighbours, so that other neighbours are another
     # model. It is what CP has over them on tables, whose columns stand in no order.
     network = parts.random_network(name, {"rank": 3}, DIMS, 1)
@@ -403,7 +403,7 @@ def test_chains_and_trees_do_care_about_the_order_of_columns(name):
 
 
 @pytest.mark.parametrize("by", [1, 2, 4])
-def test_a_ring_with_one_output_has_no_beginning(by):
+def test_rotating_the_columns_of_a_ring_with_one_output_changes_nothing(by):
     network = parts.random_network("tr", {"rank": 3}, DIMS, 1)
     phis = random_phis(DIMS)
     order = np.roll(np.arange(5), by)
@@ -411,7 +411,7 @@ def test_a_ring_with_one_output_has_no_beginning(by):
     np.testing.assert_allclose(found, predict(network, phis), rtol=1e-10, atol=1e-10)
 
 
-def test_a_ring_with_several_outputs_begins_at_the_outputs():
+def test_rotating_the_columns_of_a_ring_with_several_outputs_changes_predictions():
     network = parts.random_network("tr", {"rank": 3}, DIMS, 3)
     phis = random_phis(DIMS)
     order = np.roll(np.arange(5), 1)

@@ -26,7 +26,7 @@ def test_rooms_import_earlier_rooms_only(graph):
     assert rooms.upward_edges(graph) == []
 
 
-def test_modules_do_not_import_each_other_in_a_circle(graph):
+def test_modules_do_not_import_each_other_in_a_cycle(graph):
     assert rooms.find_cycle(graph) == []
 
 
@@ -66,7 +66,7 @@ def test_every_way_to_import_is_read(way, tmp_path):
     ]
 
 
-def test_a_circle_within_a_room_is_found(tmp_path):
+def test_a_cycle_within_a_room_is_found(tmp_path):
     files = {
         "__init__.py": "",
         "a/__init__.py": "",

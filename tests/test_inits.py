@@ -47,7 +47,7 @@ def test_linear_init_on_degree_one_elements_is_the_plain_linear_model():
 
 
 @pytest.mark.parametrize("rank", [1, 8])
-def test_linear_init_with_categorical_columns_and_weights(rank):
+def test_linear_init_fits_categorical_columns_and_weights(rank):
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"a": rng.choice(list("uvw"), 200), "b": rng.choice(list("xy"), 200)})
     y = (X["a"] == "u") * 2.0 - (X["b"] == "x") * 1.0 + 0.1 * rng.normal(size=200)
@@ -79,7 +79,7 @@ def test_linear_init_of_three_classes_starts_close_to_its_optimum():
 
 
 @pytest.mark.parametrize("loss", ["poisson", "huber", "absolute_error"])
-def test_linear_init_serves_every_loss(loss):
+def test_linear_init_works_with_every_loss(loss):
     X, y = regression()
     counts = np.round(np.exp(0.3 * (y - y.mean())))
     model = CPRegressor(maps=maps.Polynomial(2), rank=4, init="linear", loss=loss, **NO_EPOCHS)
@@ -110,7 +110,7 @@ def test_linear_init_refuses_maps_without_a_constant():
         model.fit(X, y)
 
 
-def test_gaussian_init_is_cut_off_at_two_deviations():
+def test_gaussian_init_is_truncated_at_two_standard_deviations():
     draw = _truncated_normal(np.random.default_rng(0), (200, 50))
     assert np.abs(draw).max() <= 2
     assert draw.std() == pytest.approx(0.88, abs=0.02)
@@ -131,7 +131,7 @@ def test_unknown_init_lists_the_known_ones():
         CPRegressor(init="ones").fit(X, y)
 
 
-def test_linear_init_with_more_elements_than_normal_equations_hold():
+def test_linear_init_works_with_more_elements_than_normal_equations_allow():
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"a": rng.integers(0, 4000, 6000).astype(str), "b": rng.normal(size=6000)})
     y = 2.0 * X["b"] + 0.1 * rng.normal(size=6000)

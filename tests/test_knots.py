@@ -39,7 +39,7 @@ def test_column_of_mostly_zeros_keeps_knots_where_it_is_not_zero():
     assert (maps.Hat(n_knots=48).fit(x).knots_ > 0).sum() >= 20
 
 
-def test_a_constant_column_is_one_knot_that_takes_everything():
+def test_a_constant_column_has_one_knot_for_all_values():
     fit = maps.Hat().fit(np.full(4, 2.0))
     index, value = fit.encode(np.array([-9.0, 2.0, 9.0]))
     assert fit.dim == 2
@@ -77,7 +77,7 @@ def test_restored_hat_says_why_it_cannot_jitter(x):
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_merged_hats_carry_every_core_over_exactly(x, seed):
+def test_merged_hats_represent_every_member_exactly(x, seed):
     rng = np.random.default_rng(seed)
     fit = maps.Hat(n_knots=10).fit(x)
     elsewhere = maps.Hat(n_knots=4).fit(rng.uniform(-3, 5, size=30))
@@ -95,7 +95,7 @@ def test_merged_hats_carry_every_core_over_exactly(x, seed):
         np.testing.assert_allclose((transfer @ core)[1:, 0], curve, rtol=0, atol=1e-13)
 
 
-def test_merged_map_is_not_the_members_own(x):
+def test_merging_does_not_change_the_members(x):
     fit = maps.Hat(n_knots=6).fit(x)
     before = fit.knots_.copy()
     fit.merge([fit.jitter(np.random.default_rng(0))])

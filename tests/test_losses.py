@@ -77,7 +77,7 @@ def test_link_and_inverse_link_undo_each_other(loss):
     np.testing.assert_allclose(loss.link(loss.inverse_link(raw)), raw, rtol=1e-9)
 
 
-def test_softmax_probabilities_sum_to_one_and_undo_the_link():
+def test_softmax_probabilities_undo_the_link():
     loss = losses.Softmax(3)
     share = np.array([[0.2, 0.5, 0.3]])
     np.testing.assert_allclose(loss.inverse_link(loss.link(share)), share, rtol=1e-9)
@@ -110,6 +110,6 @@ def test_unknown_loss_lists_the_known_ones():
 
 
 @pytest.mark.parametrize("make", [lambda: losses.Quantile(1.5), lambda: losses.Huber(0.0)])
-def test_shape_out_of_range_is_refused(make):
+def test_a_parameter_out_of_range_is_refused(make):
     with pytest.raises(ValueError, match="must"):
         make()

@@ -78,7 +78,7 @@ def test_slots_have_one_shape_and_stay_in_bounds(unfitted, seed):
 
 
 @every_map
-def test_a_row_encodes_the_same_alone_and_in_company(unfitted):
+def test_a_row_encodes_the_same_alone_and_among_others(unfitted):
     fit = fitted(unfitted)
     x = column(unfitted, seed=5)
     spread = np.repeat(x, 2)[::2]  # a strided view of the same numbers
@@ -88,7 +88,7 @@ def test_a_row_encodes_the_same_alone_and_in_company(unfitted):
 
 
 @every_map
-def test_fit_and_encode_leave_the_column_alone(unfitted):
+def test_fit_and_encode_do_not_change_the_column(unfitted):
     x = column(unfitted)
     before = x.copy()
     x.flags.writeable = False
@@ -190,7 +190,7 @@ def test_restored_map_is_the_same_map(unfitted):
 
 
 @every_map
-def test_clone_keeps_parameters_and_forgets_the_column(unfitted):
+def test_clone_keeps_parameters_and_is_not_fitted(unfitted):
     copy = fitted(unfitted).clone()
     assert copy.params() == unfitted.params()
     assert not any(hasattr(copy, name) for name in copy.state)
@@ -210,7 +210,7 @@ def test_roughness_is_symmetric_and_positive_semidefinite(unfitted):
 
 
 @every_map
-def test_one_row_one_value_and_no_value_all_fit(unfitted):
+def test_one_row_one_value_and_no_value_are_fitted(unfitted):
     x = column(unfitted)
     known = x[x == x][:1]
     for training in (known, np.repeat(known, 5), missing(unfitted), x[:0]):
@@ -337,7 +337,7 @@ def test_fourier_is_cosines_and_sines(x, at):
     np.testing.assert_array_equal(np.diag(matrix(fit.roughness)), fit.degrees**4)
 
 
-def test_trigonometric_is_a_quarter_turn(x, at):
+def test_trigonometric_is_cosine_and_sine_over_a_quarter_circle(x, at):
     angle = np.pi / 4 * (scaled(x, at) + 1)
     expected = np.column_stack([np.cos(angle), np.sin(angle)])
     np.testing.assert_allclose(maps.Trigonometric().fit(x).dense(at), expected, atol=FLOAT32)
@@ -393,7 +393,7 @@ def test_a_million_categories_take_one_slot():
         (maps.OneHot(min_count=0), "OneHot got min_count=0."),
     ],
 )
-def test_bad_parameters_are_named_in_fit(bad, message):
+def test_wrong_parameters_are_named_in_fit(bad, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         bad.fit(np.array([0, 1, 2]))
 

@@ -85,7 +85,7 @@ def test_quantiles_of_few_values_stay_among_them():
     assert set(halves[0].mix(halves[1]).quantiles.tolist()) == {0.0, 1.0, 2.0}
 
 
-def test_a_column_that_is_always_missing_survives_passes(tmp_path):
+def test_a_column_that_is_always_missing_survives_partial_fits(tmp_path):
     X = np.array([[1.0, np.nan]])
     model = CPRegressor(**FEW).partial_fit(X, [1.0], sample_weight=[4.1024319295722025])
     model.partial_fit(X + 1, [2.0], sample_weight=[1.0834961352210715])
@@ -93,7 +93,7 @@ def test_a_column_that_is_always_missing_survives_passes(tmp_path):
     assert polyadic.load(tmp_path / "model.polyadic").marginals_[1].missing == 1.0
 
 
-def test_a_pass_does_not_make_up_the_rows_of_an_older_file():
+def test_partial_fit_adds_no_marginals_to_a_model_without_them():
     X = numbers()
     model = CPRegressor(**FEW).fit(X, target(X))
     del model.marginals_
@@ -135,7 +135,7 @@ def test_a_file_without_marginals_loads(tmp_path):
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
 
 
-def test_passes_add_their_rows():
+def test_partial_fits_add_their_rows():
     X = numbers()
     model = CPRegressor(**FEW).partial_fit(X[:20], target(X)[:20])
     model.partial_fit(X[20:], target(X)[20:])
@@ -145,14 +145,14 @@ def test_passes_add_their_rows():
     assert model.marginals_[0].weight == len(X)
 
 
-def test_networks_remember_too():
+def test_networks_keep_marginals_too():
     needs.package("torch")
     X = mixed()
     model = TNRegressor("tt", rank=2, max_iter=1, random_state=0).fit(X, target(numbers()))
     assert [m.weight for m in model.marginals_] == [len(X)] * 3
 
 
-def test_a_marginal_grows_in_line_with_the_categories():
+def test_a_marginal_grows_linearly_with_the_categories():
     n = 3000
     X = pd.DataFrame({"id": pd.Categorical(np.arange(n).astype(str)), "x": np.arange(n) % 7})
     model = CPRegressor(rank=2, n_members=1, max_iter=1, random_state=0).fit(X, X["x"])

@@ -86,7 +86,7 @@ def test_a_fit_with_another_loss_is_a_model_of_that_loss():
     assert np.array_equal(model.predict(X), model.raw(X)[:, 0])
 
 
-def test_a_loaded_model_goes_on_with_the_interaction_that_was_found(tmp_path):
+def test_a_loaded_model_continues_with_the_interaction_of_the_fit(tmp_path):
     model, X = built("prior of the tensor")
     y = model.classes_[np.arange(ROWS) % 2]
     again = round_trip(model, tmp_path)
@@ -107,6 +107,6 @@ def private_names(tree):
 
 
 @pytest.mark.parametrize("room", ["io", "explain", "plots", "page", "cli"])
-def test_no_private_name_of_a_model_is_reached_for(room):
+def test_no_private_name_of_a_model_is_used(room):
     for path in sorted((rooms.ROOT / "src" / "polyadic" / room).glob("*.py")):
         assert list(private_names(ast.parse(path.read_text(encoding="utf-8")))) == [], path.name

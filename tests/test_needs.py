@@ -65,7 +65,7 @@ def test_the_last_lines_say_what_is_missing_and_how_to_get_it(run):
     ]
 
 
-def test_under_ci_what_is_missing_fails(run):
+def test_under_ci_a_test_that_lacks_something_fails(run):
     done = run("1", "--continue-on-collection-errors")
     assert done.returncode == 1
     assert "4 failed, 1 xfailed, 1 error" in done.stdout

@@ -69,7 +69,7 @@ def test_every_format_learns_a_product(name):
 
 
 @every_format
-def test_numbers_categories_and_missing_values(name):
+def test_every_format_learns_from_numbers_categories_and_missing_values(name):
     X, y = table()
     model = TNRegressor(name, **SMALL).fit(X, y)
     assert model.score(X, y) > 0.6  # seen over 10 seeds, in 15 epochs: 0.70 (cp) or more
@@ -80,7 +80,7 @@ def test_numbers_categories_and_missing_values(name):
 
 
 @every_format
-def test_three_classes(name):
+def test_every_format_learns_three_classes(name):
     X, y = table()
     target = labels(y, 3)
     model = TNClassifier(name, **SMALL).fit(X, target)
@@ -95,7 +95,7 @@ def test_three_classes(name):
     ("name", "loss"),
     [*((name, "log_loss") for name in NAMES), ("tt", "squared_error"), ("fm", "squared_error")],
 )
-def test_two_classes(name, loss):
+def test_every_format_learns_two_classes(name, loss):
     X, y = table()
     target = labels(y, 2)
     model = TNClassifier(name, loss=loss, **SMALL).fit(X, target)
@@ -104,7 +104,7 @@ def test_two_classes(name, loss):
 
 
 @every_format
-def test_several_targets(name):
+def test_every_format_learns_several_targets(name):
     X, y = table()
     Y = np.column_stack([y, 100 - 50 * y, X["age"] * 0.1])
     model = TNRegressor(name, **SMALL).fit(X, Y)
@@ -113,7 +113,7 @@ def test_several_targets(name):
 
 
 @pytest.mark.parametrize("loss", ["absolute_error", "huber", "poisson"])
-def test_other_losses(loss):
+def test_other_losses_are_learnt(loss):
     X, y = table()
     target = np.round(np.exp(y)) if loss == "poisson" else y
     model = TNRegressor("tt", loss=loss, **SMALL).fit(X, target)
@@ -156,7 +156,7 @@ def test_linear_start_is_the_linear_model(name, n_outputs):
 
 
 @every_format
-def test_linear_start_trains_on_or_is_refused(name):
+def test_linear_start_is_trained_or_refused(name):
     X, y = product_table()
     family = "auto" if name in RAW else "polynomial"
     model = TNRegressor(name, maps=family, init="linear", **SMALL)
@@ -167,7 +167,7 @@ def test_linear_start_trains_on_or_is_refused(name):
             model.fit(X, y)
 
 
-def test_gaussian_start_trains():
+def test_gaussian_start_is_trained():
     X, y = product_table()
     init = inits.Gaussian(0.4)
     model = TNRegressor("tt", maps="polynomial", init=init, **{**SMALL, "max_iter": 40})
@@ -181,7 +181,7 @@ def test_gaussian_start_trains():
     ("solver", "rate"),
     [("Adam", 0.03), ("AdamW", 0.03), ("SGD", 0.1), ("RMSprop", 0.01), ("LBFGS", 0.3)],
 )
-def test_solvers_by_name(solver, rate):
+def test_every_named_solver_learns(solver, rate):
     X, y = product_table()
     params = {**SMALL, "learning_rate": rate}
     if solver == "LBFGS":
@@ -249,7 +249,7 @@ def test_pickling_keeps_the_model(name):
 
 
 @every_format
-def test_one_row_is_predicted_as_among_all(name):
+def test_a_row_is_predicted_alone_as_among_others(name):
     X, y = table()
     model = TNRegressor(name, **BRIEF).fit(X, y)
     alone = np.concatenate([model.predict(X.iloc[[i]]) for i in range(5)])
@@ -257,7 +257,7 @@ def test_one_row_is_predicted_as_among_all(name):
 
 
 @every_format
-def test_warm_start_goes_on_where_it_stopped(name):
+def test_warm_start_continues_where_it_stopped(name):
     X, y = table()
     params = {**SMALL, "max_iter": 5, "learning_rate": 0.005}
     model = TNRegressor(name, warm_start=True, **params)
@@ -277,7 +277,7 @@ def test_fit_changes_no_parameter():
     assert repr(clone(model).get_params()) == before
 
 
-def test_grid_search_over_formats():
+def test_grid_search_chooses_the_rank_over_formats():
     X, y = product_table(150)
     grid = {"format": ["tt", "tucker"], "rank": [1, 3]}
     model = TNRegressor(maps="polynomial", **{**SMALL, "max_iter": 15})
@@ -285,7 +285,7 @@ def test_grid_search_over_formats():
     assert search.best_params_["rank"] == 3
 
 
-def test_shapes_of_the_fitted_arrays():
+def test_fitted_arrays_have_the_shapes_of_the_format():
     X, y = product_table()
     model = TNRegressor("tt", maps=maps.Polynomial(3), **BRIEF).fit(X, y)
     assert [core.shape for core in model.cores_] == [(3, 16)] * 3
@@ -304,7 +304,7 @@ def test_cp_as_a_network_is_the_same_model_as_cp():
 
 
 @pytest.mark.parametrize("name", ["cp", "tucker"])
-def test_cp_and_tucker_do_not_care_about_the_order_of_columns(name):
+def test_cp_and_tucker_do_not_depend_on_the_order_of_columns(name):
     X, y = table()
     order = ["town", "size", "old", "age"]
     a = TNRegressor(name, **BRIEF).fit(X, y).predict(X)
@@ -366,7 +366,7 @@ def test_raw_formats_refuse_maps_and_order_penalties(name):
 
 
 @pytest.mark.parametrize("name", RAW)
-def test_order_says_how_many_columns_meet(name):
+def test_order_limits_how_many_columns_interact(name):
     rng = np.random.default_rng(0)
     X = rng.choice([-1.0, 1.0], (400, 3)) + 1e-6 * rng.normal(size=(400, 3))
     y = X.prod(axis=1)  # of order three, and of no lower one
@@ -406,7 +406,7 @@ def test_cp_members_train_on_torch_and_merge(init):
         np.testing.assert_array_equal(a, b)
 
 
-def test_cp_classifier_with_separate_outputs_on_torch():
+def test_separate_outputs_of_a_cp_classifier_train_on_torch():
     X, y = table()
     params = {"engine": "torch", "n_members": 1, "rank": 4, "max_iter": 20, "random_state": 0}
     model = CPClassifier(**params, separate_outputs=True).fit(X, labels(y, 3))
@@ -472,7 +472,7 @@ def test_warm_start_refuses_another_network(change):
     np.testing.assert_array_equal(model.predict(X), before)
 
 
-def test_an_init_that_knows_no_networks_is_refused():
+def test_an_init_without_a_method_for_networks_is_refused():
     class Half:
         def start(self, problem, rank, rngs):
             raise AssertionError
@@ -482,7 +482,7 @@ def test_an_init_that_knows_no_networks_is_refused():
         TNRegressor("tt", init=Half()).fit(X, y)
 
 
-def test_memory_of_the_order_penalty_counts(monkeypatch):
+def test_memory_of_the_order_penalty_is_counted(monkeypatch):
     X, y = product_table(60)
     monkeypatch.setattr(validation, "physical_memory", lambda: 3e6)
     params = {"maps": "polynomial", "rank": 12, "max_iter": 0}

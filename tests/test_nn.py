@@ -79,7 +79,7 @@ def test_every_parameter_in_use_has_a_gradient(case):
 
 
 @every_format
-def test_same_seed_same_start_and_state_is_kept(case):
+def test_a_seed_gives_one_start_and_a_state_dict_restores_it(case):
     name, kwargs = case
     a, b = (TensorNetwork(name, DIMS, seed=3, **kwargs) for _ in range(2))
     other = TensorNetwork(name, DIMS, seed=4, **kwargs)
@@ -117,7 +117,7 @@ def test_parameters_are_those_of_the_format():
 
 
 @pytest.mark.parametrize("case", [("cp", {"rank": 3}), ("tt", {"rank": 3}), ("tr", {"rank": 2})])
-def test_cores_of_an_estimator_fit_into_the_module(case):
+def test_the_module_takes_the_cores_of_an_estimator(case):
     name, kwargs = case
     cores: NetworkCores = parts.random_network(name, kwargs, [3, 3, 3], 2)
     network = TensorNetwork(name, [3, 3, 3], n_outputs=2, **kwargs).double()
@@ -179,6 +179,6 @@ def test_inputs_of_another_shape_are_refused(name):
         ({"dims": [3, 0]}, "dims must be a whole number"),
     ],
 )
-def test_sizes_that_cannot_be_are_refused(change, message):
+def test_invalid_sizes_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         TensorNetwork(**{"format": "pn", "dims": [3, 3], "rank": 2} | change)

@@ -54,7 +54,7 @@ def test_undocumented_parts_are_used_in_few_places():
 
 
 @pytest.mark.parametrize(("where", "module", "name"), private_imports())
-def test_what_is_imported_is_there(where, module, name):
+def test_imported_names_of_numba_exist(where, module, name):
     try:
         found = importlib.import_module(module)
         if not hasattr(found, name):
@@ -71,7 +71,7 @@ def test_options_of_the_compiler_are_known(option):
     assert hasattr(known, option), told
 
 
-def test_a_kernel_for_kernels_is_refused_by_python_and_called_by_others():
+def test_an_inner_kernel_is_called_by_kernels_and_refuses_python():
     @jit.inner
     def twice(x):
         return 2 * x

@@ -13,12 +13,12 @@ from polyadic import CPClassifier, CPRegressor, losses, maps
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_a_handful_of_rows(n):
+def test_one_to_three_rows_are_fitted(n):
     X, y = table(n)
     assert np.all(np.isfinite(CPRegressor(**SMALL).fit(X, y).predict(X)))
 
 
-def test_constant_and_empty_columns():
+def test_constant_and_empty_columns_are_fitted():
     X, y = table()
     X = X.assign(same=1.0, none=np.nan, blank=None)
     model = CPRegressor(**SMALL).fit(X, y)
@@ -27,13 +27,13 @@ def test_constant_and_empty_columns():
     assert np.all(np.isfinite(model.predict(other)))
 
 
-def test_constant_target():
+def test_a_constant_target_is_predicted():
     X, _ = table()
     model = CPRegressor(**SMALL).fit(X, np.full(300, 7.0))
     np.testing.assert_allclose(model.predict(X), 7.0, atol=1e-3)
 
 
-def test_missing_and_unseen_values_are_neutral():
+def test_missing_and_unseen_values_use_the_constant_element_alone():
     X, y = table()
     model = CPRegressor(**SMALL).fit(X, y)
     blank = pd.DataFrame({"size": [np.nan], "age": [np.nan], "town": [None], "old": [None]})
@@ -45,7 +45,7 @@ def test_missing_and_unseen_values_are_neutral():
     np.testing.assert_allclose(model.predict(blank), expected, rtol=1e-5)
 
 
-def test_frames_are_matched_by_name():
+def test_columns_of_frames_are_matched_by_name():
     X, y = table()
     model = CPRegressor(**SMALL).fit(X, y)
     np.testing.assert_array_equal(model.predict(X[X.columns[::-1]]), model.predict(X))
@@ -70,7 +70,7 @@ def test_other_tables_give_the_same_model(kind):
     np.testing.assert_array_equal(a.predict(X), b.predict(other))
 
 
-def test_a_thousand_columns():
+def test_a_thousand_columns_are_fitted():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 1000))
     y = X[:, 3] - X[:, 700]
@@ -86,7 +86,7 @@ def test_a_thousand_columns():
     assert np.all(np.isfinite(heavy.fit(X, y).predict(X)))
 
 
-def test_many_categories():
+def test_many_categories_are_fitted():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.permutation(200_000), rng.integers(0, 2, 200_000)])
     y = X[:, 1].astype(float)
@@ -97,7 +97,7 @@ def test_many_categories():
     assert model.cores_[0].shape == (200_001, 8)
 
 
-def test_maps_by_name_by_instance_and_by_column():
+def test_maps_are_chosen_by_name_by_instance_and_by_column():
     X, y = table()
     by_name = CPRegressor(**SMALL, maps="bspline").fit(X, y)
     assert [type(m).__name__ for m in by_name.maps_] == ["BSpline", "BSpline", "OneHot", "OneHot"]
@@ -109,7 +109,7 @@ def test_maps_by_name_by_instance_and_by_column():
     assert [type(m).__name__ for m in all_categories.maps_] == ["OneHot", "OneHot"]
 
 
-def test_auc_with_the_papers_loss_on_sparse_categories():
+def test_the_squared_error_ranks_products_of_sparse_categories():
     rng = np.random.default_rng(0)
     users, items = rng.integers(0, 30, 3000), rng.integers(0, 40, 3000)
     taste, kind = rng.normal(size=30), rng.normal(size=40)
@@ -123,7 +123,7 @@ def test_auc_with_the_papers_loss_on_sparse_categories():
 # ---- mishaps that were mended ------------------------------------------------------------------
 
 
-def test_what_is_missing_has_an_effect_of_its_own():
+def test_a_missing_value_has_an_effect_of_its_own():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 2))
     gone = rng.random(2000) < 0.2
@@ -139,7 +139,7 @@ def test_what_is_missing_has_an_effect_of_its_own():
     assert share[0] > 0.9 > 0.1 > share[1]
 
 
-def test_rare_categories_are_drawn_towards_the_constant():
+def test_rare_categories_are_shrunk_towards_the_constant():
     rng = np.random.default_rng(0)
     codes = np.append(rng.integers(0, 5, 3000), [9, 9])  # the last one twice
     effects = np.array([-2.0, -1.0, 0.0, 1.0, 2.0, 0.0, 0.0, 0.0, 0.0, 4.0])
@@ -176,13 +176,13 @@ def test_shuffled_rows_of_categories_give_the_same_model():
 
 
 @pytest.mark.parametrize("count", [0.0, 5.0])
-def test_constant_counts(count):
+def test_constant_counts_are_predicted(count):
     X, _ = table()
     model = CPRegressor(**{**SMALL, "max_iter": 100}, loss="poisson").fit(X, np.full(300, count))
     np.testing.assert_allclose(model.predict(X), count, atol=0.2)
 
 
-def test_warm_start_does_not_harm():
+def test_warm_start_does_not_lower_the_score():
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(1200, 5))
     y = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 5 * X[:, 3] + 3 * rng.normal(size=1200)
@@ -202,13 +202,13 @@ def test_partial_fit_recovers_from_divergence():
     assert model.score(X, y) > 0.5
 
 
-def test_finite_divergence_is_told():
+def test_divergence_with_finite_losses_warns():
     X, y = table()
     with pytest.warns(ConvergenceWarning, match="Lower learning_rate"):
         CPRegressor(**{**SMALL, "learning_rate": 1e5, "solver": "adam"}).fit(X, y)
 
 
-def test_names_of_an_earlier_fit_are_forgotten():
+def test_names_of_an_earlier_fit_are_removed():
     X, y = table()
     model = CPRegressor(**SMALL).fit(X[["size", "age"]], y)
     model.fit(X[["size", "age"]].to_numpy(), y)
@@ -216,14 +216,14 @@ def test_names_of_an_earlier_fit_are_forgotten():
 
 
 @pytest.mark.parametrize("size", [1e-200, 1e-45, 1e40, 1e200])
-def test_targets_of_any_size(size):
+def test_targets_of_any_size_are_learnt(size):
     X, y = table()
     found = CPRegressor(**SMALL).fit(X, y * size).predict(X) / size
     assert np.mean((found - y) ** 2) < 0.6 * y.var()
 
 
 @pytest.mark.parametrize("size", [1e-170, 1e170])
-def test_weights_of_any_size(size):
+def test_weights_of_any_size_are_accepted(size):
     X, y = table()
     model = CPRegressor(**SMALL).fit(X, y, sample_weight=np.full(300, size))
     assert model.score(X, y) > 0.5
@@ -262,7 +262,7 @@ def test_a_users_map_may_return_its_slots_in_any_order():
     np.testing.assert_allclose(model.raw(X), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_users_map_that_points_outside_is_refused():
+def test_a_users_map_with_an_index_out_of_range_is_refused():
     X, y = table()
     with pytest.raises(ValueError, match="must return indices from 0 to dim - 1 = 2, got 4"):
         CPRegressor(**SMALL, maps=Cyclic(shift=3)).fit(X[["size"]], y)
@@ -275,7 +275,7 @@ def test_a_regression_loss_is_refused_for_classes(loss):
         CPClassifier(**SMALL, loss=loss).fit(X, labels(y, 3))
 
 
-def test_logistic_stands_for_log_loss():
+def test_logistic_means_log_loss():
     X, y = table()
     a = CPClassifier(**SMALL, loss=losses.Logistic()).fit(X, labels(y, 3))
     assert same_model(a, CPClassifier(**SMALL).fit(X, labels(y, 3)))

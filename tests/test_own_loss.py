@@ -85,7 +85,7 @@ class Focal(losses.Loss):
 
 @pytest.mark.parametrize("solver", ["adam", "als", "als+adam"])
 @pytest.mark.parametrize("family", ["hat", maps.Polynomial(3)], ids=["hat", "polynomial"])
-def test_the_squared_error_written_once_more_gives_the_same_model(solver, family):
+def test_the_squared_error_written_by_a_user_gives_the_same_model(solver, family):
     X, y = table()
     # Two epochs: both take the same steps, and rounding has no time to grow. Over 4 seeds the
     # predictions had the same bits.
@@ -95,7 +95,7 @@ def test_the_squared_error_written_once_more_gives_the_same_model(solver, family
     np.testing.assert_allclose(theirs, ours, atol=1e-3 * np.std(ours))
 
 
-def test_one_member_on_several_threads_takes_it_too():
+def test_one_member_on_several_threads_trains_with_an_own_loss():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 60))
     y = X[:, 0] + X[:, 1] * X[:, 2]
@@ -117,7 +117,7 @@ def test_kernels_are_not_compiled_again_for_another_own_loss():
     assert (len(adam.train_epoch.signatures), len(kernel.weighted_losses.signatures)) == before
 
 
-def test_its_parameters_count():
+def test_parameters_of_an_own_loss_take_effect():
     X, y = table(400)
     y = y + np.random.default_rng(1).gumbel(size=400)
     low, high = (
@@ -130,7 +130,7 @@ def test_its_parameters_count():
 # ---- what estimators do with it ------------------------------------------------------------------
 
 
-def test_it_fits_copies_pickles_and_goes_on():
+def test_a_model_with_an_own_loss_is_cloned_pickled_and_continued():
     X, y = table()
     model = CPRegressor(loss=LogCosh(), **FEW).fit(X, y, sample_weight=np.ones(len(y)))
     assert "validation_loss" in model.history_[0]
@@ -154,7 +154,7 @@ def test_a_weight_of_two_is_the_row_twice():
     np.testing.assert_array_equal(a.predict(X), b.predict(X))
 
 
-def test_the_model_is_explained():
+def test_a_model_with_an_own_loss_is_explained():
     X, y = table()
     model = CPRegressor(loss=LogCosh(), **FEW).fit(X, y)
     values = explain.shapley(model, X[:5])
@@ -163,7 +163,7 @@ def test_the_model_is_explained():
     assert "prediction" in str(explain.in_words(model))
 
 
-def test_two_classes_have_probabilities():
+def test_an_own_loss_of_two_classes_gives_probabilities():
     X, y = table(300)
     model = CPClassifier(loss=Focal(), **{**FEW, "max_iter": 20}).fit(X, y > 0)
     assert model.score(X, y > 0) > 0.85
@@ -176,7 +176,7 @@ def test_two_classes_have_probabilities():
         CPRegressor(loss=Focal(), **FEW).fit(X, y)
 
 
-def test_a_file_holds_it_by_the_name_of_its_class(tmp_path):
+def test_a_file_stores_an_own_loss_by_the_name_of_its_class(tmp_path):
     X, y = table()
     model = CPRegressor(loss=parts.Expectile(0.8), **FEW).fit(X, y)
     path = tmp_path / "model.polyadic"
@@ -190,7 +190,7 @@ def test_a_file_holds_it_by_the_name_of_its_class(tmp_path):
         polyadic.load(path, losses=[parts.Expectile()])
 
 
-def test_torch_takes_its_torch_form():
+def test_the_torch_engine_uses_the_torch_form():
     needs.package("torch")
     from polyadic import TNRegressor
 
@@ -206,7 +206,7 @@ def test_torch_takes_its_torch_form():
 # ---- what is refused -----------------------------------------------------------------------------
 
 
-def test_auto_takes_adam_and_least_squares_ask_for_a_curvature():
+def test_auto_takes_adam_and_least_squares_require_a_curvature():
     X, y = table()
     model = CPRegressor(loss=LogCosh(), **FEW).fit(X, y)
     assert model.plan_["solver"] == "adam"
@@ -217,7 +217,7 @@ def test_auto_takes_adam_and_least_squares_ask_for_a_curvature():
             CPRegressor(loss=LogCosh(), solver=solver, **FEW).fit(X, y)
 
 
-def test_an_engine_asks_for_its_form():
+def test_an_engine_refuses_a_loss_without_its_form():
     needs.package("torch")
     X, y = table()
     with pytest.raises(ValueError, match=r"engine='torch' cannot train LogCosh\(\): .* `torch_los"):
@@ -226,7 +226,7 @@ def test_an_engine_asks_for_its_form():
         CPRegressor(loss=TorchSquares(), **FEW).fit(X, y)
 
 
-def test_an_unknown_code_is_no_loss():
+def test_a_loss_with_an_unknown_code_has_no_form():
     @dataclass(frozen=True)
     class Unknown(losses.Loss):
         code = 99
@@ -238,7 +238,7 @@ def test_an_unknown_code_is_no_loss():
         CPRegressor(loss=Unknown(), **FEW).fit(X, y)
 
 
-def test_a_form_of_ones_own_does_not_hide_behind_a_code():
+def test_overriding_the_form_of_a_compiled_loss_is_refused():
     with pytest.raises(TypeError, match=r"inherits the compiled loss of Huber. Subclass Loss"):
 
         @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def test_a_form_of_ones_own_does_not_hide_behind_a_code():
                 return 0.0, 0.0
 
 
-def test_what_numba_cannot_compile_is_told():
+def test_a_loss_that_numba_cannot_compile_is_refused():
     @dataclass(frozen=True)
     class Odd(losses.Loss):
         @staticmethod

@@ -85,13 +85,13 @@ def test_kept_knots_give_back_the_cores_to_rounding():
         assert np.all(error <= 2e-6 * np.abs(core).max(axis=0))
 
 
-def test_the_engine_knows_every_map():
+def test_the_script_computes_every_map():
     script = page._source("engine.js")
     known = re.search(r"const MAPS = \{(.*?)\};", script, flags=re.DOTALL)[1]
     assert sorted(re.findall(r"\w+", known)) == sorted(maps.MAPS)
 
 
-def test_a_folded_category_has_an_empty_row():
+def test_a_category_without_an_indicator_has_a_row_of_zeros():
     own = maps.OneHot(min_count=2).fit(np.array([0, 0, 1, 2, 2]))
     core = np.array([[1.0], [2.0], [3.0]])
     (part,) = payload.column_parts(own, core, np.arange(4))  # the last one without a row
@@ -173,7 +173,7 @@ def test_accuracy_is_that_of_the_classifier(n_classes, loss, tmp_path):
     assert ("Area under ROC" in dict(shown["measures"])) == (n_classes == 2)
 
 
-def test_measures_that_the_rows_cannot_give_are_left_open(mixed, fitted, tmp_path):
+def test_undefined_measures_are_left_empty(mixed, fitted, tmp_path):
     model, X, _ = fitted
     constant = data_of(write(model, X, np.ones(len(X)), tmp_path))["quality"]["regression"][0]
     assert dict(constant["measures"])["R²"] is None
@@ -317,7 +317,7 @@ class Square(maps.Polynomial):
     """A map of the user's own."""
 
 
-def test_what_the_page_cannot_compute_is_refused(fitted, tmp_path):
+def test_models_that_the_page_cannot_compute_are_refused(fitted, tmp_path):
     _, X, y = fitted
     with pytest.raises(NotFittedError):
         write(tiny_regressor(), X, y, tmp_path)
@@ -335,7 +335,7 @@ def test_what_the_page_cannot_compute_is_refused(fitted, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_tables_that_do_not_fit_are_refused(fitted, mixed, tmp_path):
+def test_tables_that_do_not_match_the_model_are_refused(fitted, mixed, tmp_path):
     model, X, y = fitted
     with pytest.raises(ValueError, match="3 features"):
         write(model, X[:, :3], y, tmp_path)
@@ -351,7 +351,7 @@ def test_tables_that_do_not_fit_are_refused(fitted, mixed, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_page_goes_into_a_folder_that_is_there(fitted, tmp_path):
+def test_a_page_needs_a_folder_that_exists(fitted, tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         polyadic.report(*fitted, tmp_path / "nowhere" / "page.html")
     with pytest.raises(IsADirectoryError, match="it is a folder"):
@@ -365,7 +365,7 @@ def test_a_page_that_is_too_large_is_not_written(fitted, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_failed_write_leaves_the_old_page_alone(fitted, tmp_path, monkeypatch):
+def test_a_failed_write_does_not_change_the_old_page(fitted, tmp_path, monkeypatch):
     (tmp_path / "page.html").write_text("old")
 
     def fail(*_):

@@ -204,7 +204,7 @@ def test_the_explained_class_can_be_chosen(visit, mixed):
     assert "raw score of zz high" in tab.text_content(".why h3")
 
 
-def test_bars_hold_the_shapley_values_largest_first(visit):
+def test_bars_show_the_shapley_values_largest_first(visit):
     X, y = numeric_table(n_columns=16)
     model = tiny_regressor().fit(X, y)
     tab = visit(model, X, y)
@@ -250,7 +250,7 @@ def test_a_number_beyond_the_slider_can_be_typed(visit):
     agree(tab.evaluate(SHOWN), model, row_shown(tab, 4))
 
 
-def test_a_value_can_be_missing_and_come_back(visit):
+def test_a_value_can_be_set_to_missing_and_back(visit):
     X, y = numeric_table()
     model = tiny_regressor().fit(X, y)
     tab = visit(model, X, y)
@@ -279,7 +279,7 @@ def test_a_row_is_picked_by_keyboard_and_by_mouse(visit):
         assert rows.nth(k).locator("button").get_attribute("aria-pressed") == "true"
 
 
-def test_heat_maps_tell_their_numbers_by_keyboard_as_by_pointer(visit, mixed):
+def test_heat_maps_show_their_numbers_by_keyboard_as_by_pointer(visit, mixed):
     X, score = mixed
     tab = visit(tiny_regressor().fit(X, score), X, score)
     figures = tab.locator("#interactions figure").all()
@@ -336,7 +336,7 @@ MOVES = """() => {
 }"""
 
 
-def test_a_move_is_fast(visit):
+def test_a_change_of_one_value_is_computed_within_a_frame(visit):
     X = np.random.default_rng(0).normal(size=(600, 20))
     model = tiny_regressor(rank=256, max_iter=1).fit(X, X[:, 0])
     tab = visit(model, X, X[:, 0])
@@ -414,7 +414,7 @@ def wordy():
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_can_be_read_in_light_and_dark(scheme, visit, wordy):
+def test_text_has_enough_contrast_in_light_and_dark(scheme, visit, wordy):
     tab = visit(*wordy, scheme=scheme)
     assert tab.evaluate(FAINT) == []
 

@@ -79,7 +79,7 @@ def test_order_norm_of_a_thousand_columns_stays_in_range(size):
     assert all(np.all(np.isfinite(g)) for g in slope.factors)
 
 
-def test_smoothness_leaves_straight_lines_alone():
+def test_smoothness_does_not_penalise_straight_lines():
     hat = MAPS[0]
     line = np.concatenate(([2.0], 3.0 * np.arange(5) + 1.0))[:, None]
     cores = CPCores([line], np.ones((1, 1)), np.zeros(1))
@@ -87,7 +87,7 @@ def test_smoothness_leaves_straight_lines_alone():
     assert penalty.value(cores) == pytest.approx(0.0, abs=1e-9)
 
 
-def test_ridge_leaves_implied_constants_alone():
+def test_ridge_does_not_penalise_implied_constants():
     core = np.zeros((6, 1))
     core[0] = 5.0
     cores = CPCores([core], np.ones((1, 1)), np.zeros(1))
@@ -101,7 +101,7 @@ def test_emphasis_follows_the_degrees():
     assert np.all(np.isfinite(high.astype(np.float32) ** 2))
 
 
-def test_banded_penalty_counts_the_additive_part_too():
+def test_banded_penalty_includes_the_additive_part():
     cores = parts.random_cores(DIMS, 3, 2, additive=True)
     penalty = penalties.ridge(MAPS, 1.0)
     rows = [slice(int(m.constant), None) for m in MAPS]

@@ -35,7 +35,7 @@ def test_parameters_survive_json(value):
     )
 
 
-def test_nesting_has_an_end():
+def test_deep_nesting_is_refused():
     value = 1
     for _ in range(30):
         value = [value]

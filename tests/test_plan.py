@@ -71,7 +71,7 @@ def test_a_plan_survives_pickling_with_its_model():
     assert str(pickle.loads(pickle.dumps(model)).plan_) == str(model.plan_)
 
 
-def test_a_pass_leaves_the_interaction_that_a_fit_has_found():
+def test_partial_fit_keeps_the_interaction_of_a_fit():
     X, y = toy()
     model = CPClassifier(random_state=0, n_members=1).fit(X, y > 0)
     found = model.interaction_
@@ -93,7 +93,7 @@ def test_every_parameter_is_documented_in_the_class_itself(kind):
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS, ids=lambda kind: kind.__name__)
-def test_a_constructor_only_keeps_what_it_is_given(kind):
+def test_a_constructor_stores_its_arguments_unchanged(kind):
     marks = {name: object() for name in inspect.signature(kind).parameters}
     assert vars(kind(**marks)) == marks
 
@@ -109,7 +109,7 @@ def test_the_first_of_several_wrong_parameters_is_always_the_same():
     assert len(messages) == 1
 
 
-def test_tol_says_what_counts_as_progress():
+def test_a_large_tol_stops_earlier():
     X, y = toy(200)
     params = {"solver": "adam", "n_members": 1, "rank": 3, "random_state": 0, "max_iter": 60}
     patient = CPRegressor(n_iter_no_change=3, tol=0.0, **params).fit(X, y)
@@ -129,7 +129,7 @@ def test_quantile_is_a_loss_with_a_level():
         CPRegressor(loss="quantile", quantile=90).fit(X, y)
 
 
-def test_rows_to_be_judged_on_have_weights():
+def test_validation_rows_have_weights():
     X, y = toy(120)
     V, v = toy(60)
     wrong = np.where(np.arange(60) % 2, v, 5.0)  # every other row is misleading
@@ -144,7 +144,7 @@ def test_rows_to_be_judged_on_have_weights():
 
 
 @pytest.mark.parametrize("kind", [CPRegressor, TNRegressor])
-def test_importances_are_shares_of_the_variance_that_find_the_columns_that_matter(kind):
+def test_importances_are_shares_of_the_variance_and_find_the_columns_with_effect(kind):
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (200, 4))
     own = {"rank": 3, "max_iter": 30, "random_state": 0}
@@ -156,7 +156,7 @@ def test_importances_are_shares_of_the_variance_that_find_the_columns_that_matte
     np.testing.assert_array_equal(chosen.get_support(), [False, True, False, True])
 
 
-def test_a_constant_prediction_has_no_importances():
+def test_importances_of_a_constant_target_are_finite():
     X, y = toy()
     model = CPRegressor(rank=2, max_iter=1, n_members=1, random_state=0).fit(X, np.ones(len(y)))
     assert np.all(model.feature_importances_ >= 0)

@@ -54,7 +54,7 @@ def test_without_held_out_rows_the_training_loss_is_drawn():
     assert [list(line.get_ydata()) for line in ax.lines] == [model.history_[0]["train_loss"]]
 
 
-def test_no_epochs_are_no_error():
+def test_a_model_without_epochs_is_drawn():
     model = CPRegressor(n_members=2, **FEW | {"max_iter": 0}).fit(*table())
     plots.learning_curve(model).figure.canvas.draw()
 
@@ -217,7 +217,7 @@ def test_cells_of_an_uneven_grid_meet_halfway():
     np.testing.assert_array_equal(mesh.get_array(), found.values[[1, 2, 0], :, 0].T)
 
 
-def test_a_far_outlier_is_out_of_sight():
+def test_a_far_outlier_does_not_stretch_the_axis():
     grid = [[*np.linspace(0.0, 1.0, 20), 50.0], ["u", "w"]]
     found = explain.partial_dependence(fitted("number")[0], ["b$1$", "c"], grid=grid)
     assert plots.interaction(found).get_xlim()[1] < 30
@@ -333,7 +333,7 @@ def test_a_swarm_has_a_point_for_each_row(kind):
         np.testing.assert_array_equal(one.get_offsets(), other.get_offsets())
 
 
-def test_points_of_a_swarm_do_not_lie_on_each_other():
+def test_points_of_a_swarm_do_not_coincide():
     x = np.repeat([0.0, 0.3, 1.0], [3, 8, 1])
     y = rows.spread(x, 1.0)
     assert len(set(zip(x, y))) == len(x)
@@ -380,7 +380,7 @@ def test_what_cannot_be_drawn_is_refused_by_name():
             function(wrong)
 
 
-def test_rows_and_outputs_that_are_not_there_are_refused():
+def test_rows_and_outputs_that_do_not_exist_are_refused():
     model, X = fitted("number")
     found = explain.shapley(model, X[:5])
     with pytest.raises(ValueError, match="no row 5; there are 5"):
@@ -403,7 +403,7 @@ def test_a_table_of_one_column_is_drawn():
         draw(function(found))
 
 
-def test_a_model_that_explains_nothing_is_drawn():
+def test_a_constant_model_is_drawn():
     X = np.ones((40, 2))
     model = CPRegressor(n_members=1, **FEW).fit(X, np.zeros(40))
     found = explain.shapley(model, X)

@@ -39,7 +39,7 @@ def test_the_norm_is_that_of_the_whole_tensor(n_outputs):
     assert norm.value(cores) == pytest.approx(norm.strength * np.sum(tensor * moved), rel=1e-9)
 
 
-def test_the_order_penalty_is_such_a_norm():
+def test_the_order_penalty_is_a_tensor_norm():
     family, _ = local_table()
     cores = parts.random_cores([m.dim for m in family], 4, 2)
     order = penalties.Order(0.3, penalties.emphasis(family, 2.0))
@@ -134,7 +134,7 @@ def built(table, family=None, strength=0.5):
     return family, members.build_problem(plan, family, table, None, strength)
 
 
-def test_rows_that_stand_for_many_count_as_many():
+def test_merged_rows_count_by_their_weight():
     rng = np.random.default_rng(0)
     columns = [rng.integers(0, 10, 5000) for _ in range(2)]
     raw = rng.normal(size=10)[columns[0]]
@@ -150,7 +150,7 @@ def test_rows_that_stand_for_many_count_as_many():
     assert one.norm.strength == pytest.approx(other.norm.strength)
 
 
-def test_another_strength_of_a_known_problem_is_that_of_a_new_one():
+def test_changing_the_strength_of_a_problem_equals_building_it_again():
     X, y, _ = noisy_table(n=200, n_noise=0)
     table = CodedRows(list(X.T), y[:, None].astype(float), np.ones(200))
     family, problem = built(table, [maps.Hat().fit(c) for c in X.T])
@@ -174,7 +174,7 @@ def test_spreads_of_correlated_columns_do_not_depend_on_their_order():
         np.testing.assert_allclose(other, found[order], rtol=1e-6)
 
 
-def test_a_rare_class_has_spreads_too():
+def test_a_rare_class_has_spreads_of_the_right_size():
     rng = np.random.default_rng(0)
     column = rng.integers(0, 30, 60_000)
     raw = -6.5 + rng.normal(size=30)[column]
@@ -184,7 +184,7 @@ def test_a_rare_class_has_spreads_too():
     assert 0.2 < found < 5.0
 
 
-def test_columns_that_matter_only_together_are_found():
+def test_an_interaction_without_main_effects_is_learnt():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (800, 3))
     y = X[:, 0] * X[:, 1] > 0
@@ -200,7 +200,7 @@ def noisy_table(n=600, n_noise=30, seed=0):
     return X, (rng.random(n) < 1 / (1 + np.exp(-raw))).astype(int), raw
 
 
-def test_two_classes_withstand_columns_of_noise():
+def test_two_classes_are_learnt_among_columns_of_noise():
     X, y, _ = noisy_table()
     T, _, raw = noisy_table(seed=1)
     model = CPClassifier(random_state=0).fit(X, y)
@@ -229,7 +229,7 @@ def test_pilots_find_the_interaction_and_members_learn_from_all_rows(monkeypatch
     assert model.tensor_.rank == 2 * final[0][1]
 
 
-def test_without_held_out_rows_the_usual_interaction_is_taken():
+def test_without_held_out_rows_the_usual_interaction_is_used():
     X, y, _ = noisy_table(n=200, n_noise=1)
     model = CPClassifier(random_state=0, early_stopping=False, n_members=1).fit(X, y)
     assert model.interaction_ == TensorPrior.usual_strength
@@ -237,7 +237,7 @@ def test_without_held_out_rows_the_usual_interaction_is_taken():
 
 
 @pytest.mark.parametrize("early_stopping", [False, True])
-def test_progress_counts_the_fits_there_are(early_stopping, monkeypatch):
+def test_progress_counts_every_fit(early_stopping, monkeypatch):
     X, y, _ = noisy_table(n=200, n_noise=1)
     model = CPClassifier(random_state=0, early_stopping=early_stopping, n_jobs=1, verbose=1)
     seen, totals = [], []
@@ -285,7 +285,7 @@ def test_validation_rows_choose_the_interaction():
     assert model.interaction_ > misled.interaction_
 
 
-def test_a_warm_start_goes_on_with_the_same_interaction():
+def test_a_warm_start_continues_with_the_same_interaction():
     X, y, _ = noisy_table(n=400, n_noise=1)
     model = CPClassifier(random_state=0, n_members=1, warm_start=True).fit(X, y)
     before, interaction = model.predict_proba(X), model.interaction_
@@ -295,7 +295,7 @@ def test_a_warm_start_goes_on_with_the_same_interaction():
     assert log_loss(y, model.predict_proba(X)) < log_loss(y, before) + 1e-3
 
 
-def test_penalties_that_are_asked_for_stand_in_the_place_of_the_prior():
+def test_given_penalties_replace_the_prior():
     X, y, _ = noisy_table(n=100, n_noise=1)
     for changes in ({"l2": 1e-3}, {"smoothness": 1e-3}, {"order_alpha": 1e-3}):
         model = CPClassifier(random_state=0, **changes)

@@ -251,7 +251,7 @@ def _as_polynomial(header, tensors, mean):
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_made_up_content_is_refused(name, fitted, tmp_path):
+def test_forged_content_is_refused(name, fitted, tmp_path):
     kind, change, words = FORGERIES[name]
     forge(fitted[kind][0], tmp_path / "m", change)
     with pytest.raises(ModelFileError, match=words) as caught:
@@ -299,7 +299,7 @@ NETWORK_FORGERIES = {
 @pytest.mark.filterwarnings("ignore:divide by zero")
 @pytest.mark.parametrize("format", NETWORKS)
 @pytest.mark.parametrize("name", NETWORK_FORGERIES)
-def test_made_up_networks_are_refused(name, format, networks, tmp_path):
+def test_forged_networks_are_refused(name, format, networks, tmp_path):
     change, words = NETWORK_FORGERIES[name]
     forge(networks[format], tmp_path / "m", change)
     with pytest.raises(ModelFileError, match=words) as caught:
@@ -334,7 +334,7 @@ def test_one_format_does_not_pass_for_another(format, other, networks, tmp_path)
 
 
 @pytest.mark.parametrize("format", NETWORKS)
-def test_dropping_any_entry_of_a_network_is_told(format, networks, tmp_path):
+def test_a_network_file_without_any_one_entry_is_refused(format, networks, tmp_path):
     check_dropping(networks[format], tmp_path / "m")
 
 
@@ -358,7 +358,7 @@ def test_an_older_file_of_a_network_of_format_cp_is_read(networks, tmp_path):
     np.testing.assert_allclose(again.raw(X), model.raw(X), rtol=1e-12)
 
 
-def test_a_cp_estimator_has_no_other_network(networks, tmp_path):
+def test_a_cp_estimator_with_another_network_is_refused(networks, tmp_path):
     model = CPRegressor(**TINY).fit(np.random.default_rng(0).normal(size=(60, 3)), np.ones((60, 2)))
     model.maps_, model.tensor_ = networks["tt"].maps_, networks["tt"].tensor_
     model.marginals_ = networks["tt"].marginals_
@@ -391,7 +391,7 @@ def test_files_of_older_formats_are_read(number, fitted, tmp_path):
         assert hasattr(again, "marginals_") == (number == 2)
 
 
-def test_dropping_any_entry_is_told(fitted, tmp_path):
+def test_a_file_without_any_one_entry_is_refused(fitted, tmp_path):
     check_dropping(fitted[NAMED][0], tmp_path / "m")
 
 

@@ -15,7 +15,7 @@ from polyadic.data.columns import Columns
 
 @tables
 @pytest.mark.parametrize("infinity", [np.inf, -np.inf])
-def test_infinity_is_refused_with_a_way_out(make, infinity):
+def test_infinity_is_refused_with_advice(make, infinity):
     table = make({"a": [1.0, 2.0, 3.0], "b": [infinity, 1.0, infinity]})
     message = r"Column ('b'|1) holds infinity in 2 of 3 rows\. .* NaN, which means missing"
     with pytest.raises(ValueError, match=message):

@@ -37,6 +37,6 @@ def test_solvers_are_listed_by_the_names_they_are_registered_under():
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_a_solver_declares_what_is_known(name):
+def test_a_solver_declares_only_known_forms_and_penalties(name):
     assert set(SOLVERS[name].loss_forms) <= set(FORMS)
     assert set(SOLVERS[name].penalties) <= set(PENALTIES)

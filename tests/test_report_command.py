@@ -53,7 +53,7 @@ def test_the_command_writes_the_page_of_a_saved_model(saved, mixed, kind):
     assert (here["title"], here["target"]) == ("A title", "class")
 
 
-def test_the_command_needs_no_target_but_rows(saved):
+def test_the_command_needs_rows_but_no_target(saved):
     out = saved / "out.html"
     asked = ("report", saved / "model.polyadic")
     assert run(*asked, saved / "table.parquet", "--out", out).exit_code == 0

@@ -248,7 +248,7 @@ def test_every_loss_decreases(loss):
 @pytest.mark.parametrize("n_columns", [1, 2, 5])
 @pytest.mark.parametrize("rank", [1, 9])
 @pytest.mark.parametrize("batch_size", [1, 1000])
-def test_any_number_of_columns_any_rank_any_batch(n_columns, rank, batch_size):
+def test_any_number_of_columns_any_rank_and_any_batch_converge(n_columns, rank, batch_size):
     family, columns = parts.mixed_table(n=20)
     family, columns = family[:n_columns], columns[:n_columns]
     problem = make_problem(losses.SquaredError(), 2, family, columns)
@@ -284,7 +284,7 @@ def test_divergence_is_reported():
     assert "learning_rate" in solution.message
 
 
-def test_what_the_solver_refuses():
+def test_the_solver_refuses_other_devices_formats_and_penalties():
     family, columns = parts.mixed_table()
     problem = make_problem(losses.SquaredError(), 1, family, columns)
     cores, rng = near_one(problem.local, 2, 1), np.random.default_rng(0)
@@ -339,7 +339,7 @@ def test_descent_learns_classes_from_categories(n_classes):
     assert model.score(X, y) > 0.8
 
 
-def test_what_it_cannot_do_is_told():
+def test_estimators_refuse_what_the_solver_cannot_do():
     from polyadic import TNRegressor
 
     needs.package("torch")

@@ -130,7 +130,7 @@ def test_pairs_are_the_sum_over_all_subsets(case, given):
 
 
 @pytest.mark.parametrize("n_columns", [1, 2, 7, 10])
-def test_any_number_of_columns(n_columns):
+def test_values_are_exact_for_any_number_of_columns(n_columns):
     rng = np.random.default_rng(n_columns)
     X = rng.normal(size=(50, n_columns))
     y = X[:, 0] + np.prod(np.tanh(X) + 0.5, axis=1)
@@ -211,7 +211,7 @@ def test_two_hundred_columns_stay_exact():
 
 
 @pytest.mark.parametrize("case", [one_output, three_classes, mixed_columns])
-def test_it_agrees_with_the_exact_explainer_of_shap(case):
+def test_values_agree_with_the_exact_explainer_of_shap(case):
     shap = needs.package("shap")
     model, X = case()
     names = model.columns_.names
@@ -259,7 +259,7 @@ def test_a_result_turns_into_an_explanation_of_shap():
     assert converted.output_names == ["high", "low", "middle"]
 
 
-def test_results_print_what_matters():
+def test_results_print_values_base_and_size():
     model, X = mixed_columns()
     one = repr(explain.shapley(model, X[1:2]))
     assert one.splitlines()[0].split() == ["column", "value", "adds"]
@@ -271,7 +271,7 @@ def test_results_print_what_matters():
     assert "3 columns, 1 outputs" in repr(explain.shapley_interactions(model, X[:2]))
 
 
-def test_one_column_takes_all():
+def test_one_column_has_the_whole_difference_from_the_base():
     model, X = one_column()
     found = explain.shapley(model, X)
     np.testing.assert_allclose(found.base + found.values[:, 0], model.raw(X), atol=1e-6)
@@ -294,7 +294,7 @@ def test_what_cannot_be_explained_is_refused(monkeypatch):
 # ---- one prediction in words --------------------------------------------------------------------
 
 
-def test_words_tell_the_prediction_and_its_largest_parts():
+def test_words_give_the_prediction_and_its_largest_parts():
     X = pd.DataFrame(numbers(), columns=["a", "b", "c"])
     model = CPRegressor(random_state=0, n_members=1).fit(X, 5 * X["a"] - 2 * X["b"])
     text = explain.describe(model, {"a": 2.0, "b": -1.0, "c": 0.2}, top=2)
@@ -309,7 +309,7 @@ def test_words_tell_the_prediction_and_its_largest_parts():
     assert explain.describe(model, pd.Series({"a": 2.0, "b": -1.0, "c": 0.2}), top=2) == text
 
 
-def test_words_tell_the_probability_of_a_class():
+def test_words_give_the_probability_of_a_class():
     X = numbers()
     model = CPClassifier(random_state=0).fit(X, np.where(X[:, 0] > 0, "yes", "no"))
     text = explain.describe(model, X[0])
@@ -337,7 +337,7 @@ def test_numbers_of_any_size_can_be_read():
     assert "x0 = 57,683" in explain.describe(tiny, np.array([57683.4, 0.0, 0.0]))
 
 
-def test_a_row_that_is_none_is_refused():
+def test_an_invalid_row_is_refused():
     model, X = mixed_columns()
     with pytest.raises(ValueError, match="top must be a whole number of at least 1, got -1"):
         explain.describe(model, X[:1], top=-1)

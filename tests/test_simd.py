@@ -23,7 +23,7 @@ needs_vectors = pytest.mark.skipif(not jit.VECTORS, reason="vectors are off: POL
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.__name__)
-def test_a_vector_does_what_its_numbers_would(op, dtype):
+def test_vector_operators_equal_those_of_numbers(op, dtype):
     @njit
     def run(a, b, out):
         for k in range(0, out.shape[0], LANES):
@@ -118,7 +118,7 @@ print(simd.LANES, *model.predict(X[:50]))
 """
 
 
-def test_models_are_the_same_without_vectors():
+def test_models_agree_with_and_without_vectors():
     def fitted(simd):
         environment = {**os.environ, "POLYADIC_SIMD": simd}
         run = subprocess.run(

@@ -91,7 +91,7 @@ class Late(Helper):
 
 
 @pytest.mark.parametrize("helper", [Early, Late])
-def test_a_thread_that_does_everything_or_comes_too_late(helper, monkeypatch):
+def test_the_result_does_not_depend_on_when_a_thread_works(helper, monkeypatch):
     problem, cores = wide_problem(losses.SquaredError(), False)
     expected = solve(problem, cores, 1)
     monkeypatch.setattr(threads, "Thread", helper)
@@ -101,7 +101,7 @@ def test_a_thread_that_does_everything_or_comes_too_late(helper, monkeypatch):
         np.testing.assert_array_equal(a, b)
 
 
-def test_blocks_smaller_than_a_batch_change_next_to_nothing(monkeypatch):
+def test_blocks_smaller_than_a_batch_change_only_rounding(monkeypatch):
     problem, cores = wide_problem(losses.SquaredError(), False)
     whole = solve(problem, cores, 2)
     monkeypatch.setattr(threads, "_MAX_FACTORS", 16)

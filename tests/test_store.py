@@ -72,7 +72,7 @@ def test_feature_names_come_back_where_there_are_some(tmp_path):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_network_remembers_its_own_format(format, tmp_path):
+def test_a_network_keeps_its_own_format(format, tmp_path):
     model, X = built(f"{format}, one output")
     changed = pickle.loads(pickle.dumps(model)).set_params(format="tr", rank=9, order=1)
     again = round_trip(changed, tmp_path)
@@ -126,7 +126,7 @@ def test_loaded_arrays_can_be_changed(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["several outputs", "passes", "additive part", "merged members"])
-def test_passes_go_on_after_loading(name, tmp_path):
+def test_partial_fit_continues_after_loading(name, tmp_path):
     model, X = built(name)
     again = round_trip(model, tmp_path)
     before = again.raw(X)
@@ -136,7 +136,7 @@ def test_passes_go_on_after_loading(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["several outputs", "additive part", "torch engine", *NETWORKS])
-def test_training_goes_on_after_loading(name, tmp_path):
+def test_training_continues_after_loading(name, tmp_path):
     model, X = built(name)
     again = round_trip(model, tmp_path).set_params(early_stopping=False)
     if hasattr(model, "classes_"):
@@ -171,7 +171,7 @@ def test_losses_that_are_not_finite_stay_in_the_history(tmp_path):
     [np.random.RandomState(3), np.random.default_rng(3), None],
     ids=lambda given: type(given).__name__,
 )
-def test_a_generator_is_left_behind(given, tmp_path):
+def test_a_random_generator_is_not_saved(given, tmp_path):
     model = pickle.loads(pickle.dumps(built("quantile")[0])).set_params(random_state=given)
     assert round_trip(model, tmp_path).random_state is None
     assert model.random_state is given
@@ -186,7 +186,7 @@ def test_numpy_scalars_become_plain_numbers(tmp_path):
     assert again.predict(X).tobytes() == model.predict(X).tobytes()
 
 
-def test_model_method_and_package_names(tmp_path):
+def test_the_save_method_and_the_package_names_work(tmp_path):
     model, X = built("quantile")
     model.save(str(tmp_path / "m"))
     assert polyadic.load(str(tmp_path / "m")).predict(X).tobytes() == model.predict(X).tobytes()

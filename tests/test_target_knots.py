@@ -60,7 +60,7 @@ def test_knots_are_values_of_the_column_and_as_few_as_asked(column, share, n_kno
         np.testing.assert_array_equal(hat.knots_[[0, -1]], [np.nanmin(x), np.nanmax(x)])
 
 
-def test_a_step_is_followed_where_quantiles_cannot():
+def test_knots_at_a_jump_fit_a_step_that_quantiles_miss():
     x = np.random.default_rng(0).random(2000)
     y = np.where(x > 0.7, 1.0, -1.0)
     error = {}
@@ -89,14 +89,14 @@ def test_a_target_at_both_ends_of_the_float_range_is_followed(column):
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3])
-def test_a_few_rows_fit(n):
+def test_zero_to_three_rows_are_fitted(n):
     x, y = np.arange(float(n)), np.arange(n)
     fit = maps.Hat(n_knots=2, by_target=1.0).fit(x, y)
     assert len(fit.knots_) == max(min(n, 2), 1)
     assert np.isfinite(fit.jitter(np.random.default_rng(0)).knots_).all()
 
 
-def test_missing_numbers_say_nothing(column):
+def test_missing_numbers_place_no_knots(column):
     x, y = column
     known = ~np.isnan(x)
     assert HALF.clone().fit(x, y).same_as(HALF.clone().fit(x[known], y[known]))
@@ -200,7 +200,7 @@ def test_members_merge_exactly_and_models_are_saved(column, tmp_path):
     np.testing.assert_array_equal(same.predict(X), model.predict(X))
 
 
-def test_merged_maps_carry_every_core_over_exactly(column):
+def test_merged_maps_represent_every_member_exactly(column):
     fit, rng = HALF.clone().fit(*column), np.random.default_rng(0)
     members = [fit, fit.jitter(rng), fit.jitter(rng)]
     merged, transfers = fit.merge(members[1:])

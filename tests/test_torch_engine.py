@@ -177,7 +177,7 @@ def test_gradient_matches_finite_differences(case, n_outputs, zeros):
 @every_network
 @outputs_of_interest
 @pytest.mark.parametrize("zeros", [0.0, 0.4])
-def test_order_penalty_and_its_gradient(case, n_outputs, zeros):
+def test_order_penalty_matches_the_order_norm_and_finite_differences(case, n_outputs, zeros):
     dims = [3, 2, 4, 1, 2]
     cores = parts.random_network(*case, dims, n_outputs, zeros=zeros)
     network = pack(cores)
@@ -416,7 +416,7 @@ def test_a_step_copies_nothing_to_the_cpu(order, monkeypatch):
     assert len(copies) <= 1, copies  # the loss, at the end of the epoch
 
 
-def test_held_out_rows_go_to_the_device_once(monkeypatch):
+def test_held_out_rows_are_copied_to_the_device_once(monkeypatch):
     problem, cores = network_problem(held_out=True)
     made = []
     kept = engine.Features
@@ -473,7 +473,7 @@ def test_denormal_setting_of_the_thread_is_restored(flush):
         torch.set_flush_denormal(False)
 
 
-def test_nothing_is_missing_on_the_cpu():
+def test_the_cpu_is_always_found():
     assert engine.find_device("cpu") == CPU
 
 
@@ -481,6 +481,6 @@ BEYOND = f"cuda:{torch.cuda.device_count()}"  # one more than there are
 
 
 @pytest.mark.parametrize("name", [BEYOND, "nonsense", "meta", "", None])
-def test_an_absent_device_is_named_with_those_there_are(name):
+def test_an_absent_device_is_refused_with_those_available(name):
     with pytest.raises(ValueError, match=f"device={name!r} cannot be used here.*: cpu"):
         engine.find_device(name)
