@@ -1,6 +1,6 @@
 """Compile kernels for 64-bit ARM, and print their LLVM code and their machine code as JSON.
 
-For a process of its own: `python tests/arm.py train_epoch contract_hats`.
+To be run in a process of its own: `python tests/arm.py train_epoch contract_hats`.
 """
 
 import json
@@ -18,7 +18,7 @@ TRIPLE = "aarch64-unknown-linux-gnu"
 def arm_code(kernel, args):
     """Return the kernel's LLVM code and its machine code, both as text."""
     options = {**jit._OPTIONS, "fastmath": jit.FAST, "no_cfunc_wrapper": True}
-    options["no_cpython_wrapper"] = True  # nobody calls it: a sixth of the code
+    options["no_cpython_wrapper"] = True  # not called here, and a sixth of the code
     fresh = njit(**options)(kernel.py_func)  # code from the cache cannot be read
     fresh.compile(tuple(typeof(arg) for arg in args))
     machine = llvm.Target.from_triple(TRIPLE).create_target_machine(opt=2, jit=False)
@@ -30,7 +30,7 @@ def arm_code(kernel, args):
 
 
 def main():
-    """Do as if this were no x86."""
+    """Compile as if this machine were not x86."""
     vectors._ON_X86 = sharing._ON_X86 = False
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()

@@ -1,8 +1,8 @@
 """Settings for every test: a folder of data, a cache for compiled kernels, and the shift of seeds.
 
 Numba looks for changes in the file of the function that it loads from its cache, not in those of
-the functions that it calls. So the cache is named by the content of all kernels, and by what else
-they are compiled for.
+the functions that it calls. So the name of the cache folder contains a hash of all kernels, and
+the target they are compiled for.
 """
 
 import hashlib
@@ -14,13 +14,13 @@ import pytest
 
 _ROOT = Path(__file__).resolve().parents[1]
 _KERNELS = sorted((_ROOT / "src" / "polyadic" / "kernels").glob("*.py"))
-_MARK = hashlib.sha256(b"".join(path.read_bytes() for path in _KERNELS)).hexdigest()[:12]
+_CONTENT = hashlib.sha256(b"".join(path.read_bytes() for path in _KERNELS)).hexdigest()[:12]
 _BUILT_FOR = "".join(
     f"-{name.lower()}={os.environ[name]}"
     for name in ("NUMBA_CPU_NAME", "POLYADIC_SIMD")
     if os.environ.get(name)
 )
-os.environ.setdefault("NUMBA_CACHE_DIR", str(_ROOT / ".cache" / f"kernels-{_MARK}{_BUILT_FOR}"))
+os.environ.setdefault("NUMBA_CACHE_DIR", str(_ROOT / ".cache" / f"kernels-{_CONTENT}{_BUILT_FOR}"))
 
 _DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 if _DATA.is_dir():
@@ -30,7 +30,7 @@ if _DATA.is_dir():
 # Set before any of them is imported, which is why nothing here imports NumPy at the top.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Threads share an epoch only where there are vectors, and vectors have tests of their own.
+# These files test vector types, and threads that share an epoch, which need vector types.
 collect_ignore = ["test_simd.py", "test_split.py"] if os.environ.get("POLYADIC_SIMD") == "0" else []
 
 # ---- other seeds ---------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ _SHIFT = int(os.environ.get("POLYADIC_TEST_SEED") or 0)
 
 
 def _shift_seeds():
-    """Let every estimator start from another seed, where POLYADIC_TEST_SEED asks for it."""
+    """Give every estimator another seed where POLYADIC_TEST_SEED is set."""
     if _SHIFT == 0:
         return
     import numpy as np
@@ -55,9 +55,9 @@ def _shift_seeds():
 
 
 def pytest_sessionstart(session):
-    """Shift the seeds; compile kernels once, before there are workers that would each do it.
+    """Shift the seeds; compile kernels once, before workers start that would each do it.
 
-    Not for other tests that only borrow these settings, as those in `test_needs.py` do.
+    Nothing is compiled for tests elsewhere that only use these settings, as in `test_needs.py`.
     """
     _shift_seeds()
     own = session.config.rootpath == _ROOT
@@ -67,7 +67,7 @@ def pytest_sessionstart(session):
         polyadic.warmup()
 
 
-# ---- tests that are left out ---------------------------------------------------------------------
+# ---- skipped tests -------------------------------------------------------------------------------
 
 
 def _reason(report):
@@ -76,7 +76,7 @@ def _reason(report):
 
 
 def _refuse_a_skip(report):
-    """Turn a skipped test into a failed one under CI, where every part must be there."""
+    """Turn a skipped test into a failed one under CI, where nothing may be missing."""
     if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome, report.longrepr = "failed", f"CI must run this test: {_reason(report)}"
 
@@ -97,7 +97,7 @@ def pytest_make_collect_report(collector):
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session):
-    """Say in the very last lines what was left out, why, and how to get what is missing."""
+    """Print in the last lines how many tests were skipped, why, and how to get what is missing."""
     result = yield
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:  # the workers of a run in parallel have none

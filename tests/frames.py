@@ -13,7 +13,7 @@ def rows(data):
 
 
 def nullable(data):
-    with np.errstate(invalid="ignore"):  # of infinity, in pandas 2
+    with np.errstate(invalid="ignore"):  # pandas 2 warns of infinity
         return pd.DataFrame(data).convert_dtypes()
 
 

@@ -1,4 +1,4 @@
-"""Fingerprints of models and explanations, to compare before and after a change that keeps them.
+"""Fingerprints of models and explanations, to compare before and after a change of code.
 
 Bits depend on the CPU, so no fingerprint is kept in the repository. On one machine:
 
@@ -72,7 +72,7 @@ def make(cls: type, **parameters: Any) -> Any:
 
 
 def cases() -> Iterator[tuple[str, Any, Any, Any, dict[str, Any]]]:
-    """Yield name, estimator, X, y and what else `fit` is given."""
+    """Yield name, estimator, X, y and other arguments of `fit`."""
     X, y = mixed()
     Z, t = numeric()
     Y = np.column_stack([y, 3.0 - 2.0 * y])
@@ -189,7 +189,7 @@ def cases() -> Iterator[tuple[str, Any, Any, Any, dict[str, Any]]]:
 
 
 def continued() -> Iterator[tuple[str, Any, Any]]:
-    """Yield models that went on from a fitted one: name, model, table."""
+    """Yield models that continue a fitted one: name, model, table."""
     X, y = mixed()
     for name, own in {"": {}, ", apart": {"separate_outputs": True}}.items():
         model = make(CPRegressor, **BRIEF, warm_start=True, **own)
@@ -207,7 +207,7 @@ def continued() -> Iterator[tuple[str, Any, Any]]:
 
 
 def readings(model: Any, X: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what is read off a fitted model."""
+    """Yield predictions and explanations of a fitted model, by name."""
     yield "raw", model.raw(X)
     yield "predict", model.predict(X)
     if hasattr(model, "predict_proba"):
@@ -219,23 +219,23 @@ def readings(model: Any, X: Any) -> Iterator[tuple[str, Any]]:
         yield "loaded", polyadic.load(Path(folder) / "model").raw(X)
     few = X[:5]
     for name in ("effects", "sobol", "interactions", "in_words", "coefficients"):
-        yield name, _asked(getattr(explain, name), model)
-    yield "shapley", _asked(explain.shapley, model, few)
-    yield "shapley, background", _asked(explain.shapley, model, few, X[:20])
-    yield "shapley_interactions", _asked(explain.shapley_interactions, model, few)
-    yield "partial_dependence", _asked(explain.partial_dependence, model, [0, 1])
+        yield name, _result_or_error(getattr(explain, name), model)
+    yield "shapley", _result_or_error(explain.shapley, model, few)
+    yield "shapley, background", _result_or_error(explain.shapley, model, few, X[:20])
+    yield "shapley_interactions", _result_or_error(explain.shapley_interactions, model, few)
+    yield "partial_dependence", _result_or_error(explain.partial_dependence, model, [0, 1])
 
 
-def _asked(question: Any, *args: Any) -> Any:
-    """Return the answer, or the reason why there is none."""
+def _result_or_error(function: Any, *args: Any) -> Any:
+    """Return the result, or the error as text."""
     try:
-        return question(*args)
+        return function(*args)
     except (ValueError, MemoryError) as error:
         return f"{type(error).__name__}: {error}"
 
 
 def numbers(value: Any) -> Iterator[Any]:
-    """Yield the arrays and texts that an answer consists of, in one order."""
+    """Yield the arrays and texts that a result consists of, in a fixed order."""
     if dataclasses.is_dataclass(value):
         for own in dataclasses.fields(value):
             yield from numbers(getattr(value, own.name))
@@ -254,7 +254,7 @@ def numbers(value: Any) -> Iterator[Any]:
 
 
 def fingerprint(value: Any) -> dict[str, Any]:
-    """Return a hash of an answer's bits, and its size, to tell a last bit from a change."""
+    """Return a hash of a result's bits, and its size: does only the last bit differ, or more?"""
     digest, size = hashlib.sha256(), 0.0
     for item in numbers(value):
         digest.update(item.encode() if isinstance(item, str) else item.tobytes())
@@ -281,7 +281,7 @@ def all_fingerprints() -> dict[str, dict[str, Any]]:
 
 
 def compare(before: dict, after: dict) -> int:
-    """Print what differs, and return how much does."""
+    """Print which fingerprints differ, and return how many."""
     wrong = 0
     for name in [*before, *(n for n in after if n not in before)]:
         old, new = before.get(name), after.get(name)

@@ -1,4 +1,4 @@
-"""A small table of mixed columns, and what the tests of estimators say about it."""
+"""A small table of mixed columns, and helpers for the tests of estimators."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Parts that a test may lack. A skipped test says what is missing and how to get it.
+"""What a test may need: packages, a browser, data. A skipped test says how to get it.
 
 `conftest.py` prints one line per such reason at the end of a run. Under CI nothing may be missing:
 there a skipped test is a failed one.
@@ -25,12 +25,12 @@ INSTALL = {
 
 
 def missing(what, how):
-    """Leave the test out, or the whole file where this is called while it is imported."""
+    """Skip the test, or the whole file if called while the file is imported."""
     pytest.skip(f"needs {what}; {how}", allow_module_level=True)
 
 
 def package(name):
-    """Return the module of this name; leave the test out where it is not installed."""
+    """Return the module of this name; skip the test where it is not installed."""
     top = name.split(".")[0]
     return pytest.importorskip(name, reason=f"needs {top}; pip install {INSTALL[top]}")
 
@@ -45,7 +45,7 @@ def chromium():
 
 @contextmanager
 def data():
-    """Leave the test out where a data set that it fetches inside this block cannot be had."""
+    """Skip the test where a data set that is fetched inside this block is not available."""
     try:
         yield
     except DatasetUnavailable as error:

@@ -9,6 +9,7 @@ import pandas as pd
 from polyadic import CPClassifier, CPRegressor
 
 TYPES = {"f4": np.float32, "f8": np.float64}
+# Names that would run a script, or break out of an attribute, if the page did not escape them.
 HOSTILE = "<script>alert(1)</script>"
 WORSE = "\"'></script><img src=x onerror=alert(1)>&amp;\u2028"
 TINY = {"rank": 3, "n_members": 1, "max_iter": 3, "solver": "adam", "random_state": 0}
@@ -23,7 +24,7 @@ def numeric_table(n_rows=200, n_columns=4, missing=0.1, seed=0):
 
 
 def mixed_table(n_rows=240, seed=0):
-    """Two numbers, one of them a count, and two categories, one of them hostile; gaps in all."""
+    """Return two numbers and two categories with hostile names, missing values, and a score."""
     rng = np.random.default_rng(seed)
     city = np.array(["Ulm", "Bonn", HOSTILE, WORSE], dtype=object)[rng.integers(0, 4, n_rows)]
     grade = np.array([1, 2, 3], dtype=object)[rng.integers(0, 3, n_rows)]

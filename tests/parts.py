@@ -70,7 +70,7 @@ class Expectile(losses.Loss):
         return (2 * (1 - self.level) * above**2 + 2 * self.level * below**2).sum(1)
 
     def baseline(self, y, sample_weight):
-        """Return the expectile of each output, a weighted mean that knows its own weights."""
+        """Return the expectile of each output, a weighted mean whose weights depend on it."""
         center = np.average(y, axis=0, weights=sample_weight)
         for _ in range(100):
             side = np.where(y < center, 1.0 - self.level, self.level)
@@ -192,7 +192,7 @@ def mixed_table(n=40, seed=0):
 
 
 def plan_of(model, X, y):
-    """Return the plan that a fit would be carried out by, without the fit."""
+    """Return the plan of a fit, without fitting."""
     return model._plan(model._read_rows(X, y, None, fresh=True), has_held_out=False)
 
 
@@ -200,7 +200,7 @@ def all_kernels():
     """Return every kernel that Python calls."""
     found = {}
     for info in pkgutil.iter_modules(kernels.__path__):
-        if info.name in {"plain", "vectors"}:  # one of them is not for this process
+        if info.name in {"plain", "vectors"}:  # a process uses only one of these two
             continue
         module = importlib.import_module(f"polyadic.kernels.{info.name}")
         for value in vars(module).values():

@@ -1,4 +1,4 @@
-"""Problems for a solver: random rows, penalties, and what the compiled gradient makes of them."""
+"""Problems for a solver: random rows, penalties, and their compiled gradient."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def random_rows(loss, n_outputs, family, columns, rng):
 
 
 def make_problem(loss, n_outputs, family, columns, order=None, seed=0):
-    """Return a problem without penalties but, where it is given, that on the order."""
+    """Return a problem without penalties, or with the order penalty where given."""
     rows = random_rows(loss, n_outputs, family, columns, np.random.default_rng(seed))
     zero = penalties.ridge(family, 0.0)
     degrees = [m.degrees for m in family]
@@ -35,8 +35,8 @@ def make_problem(loss, n_outputs, family, columns, order=None, seed=0):
 def batch_gradient(problem, cores, rows):
     """Run the compiled gradient of the mean loss in double precision.
 
-    In one form for all models, since a form takes seconds to compile: an additive part is zero
-    where there is none, and every column says whether it is dense.
+    One compiled form serves all models, since each form takes seconds to compile: an additive part
+    is zero where there is none, and the layout says of every column whether it is dense.
     """
     features = problem.local
     if cores.additive is None:
@@ -74,7 +74,7 @@ def _batch_gradient(job, workspace, rows, n_always):
 # ---- problems of local maps ----------------------------------------------------------------------
 
 
-class Waves(maps.Hat):
+class ScaledHat(maps.Hat):
     """Hats whose values do not add up to one."""
 
     def encode(self, x):
@@ -86,7 +86,7 @@ FAMILY = [
     maps.Hat(n_knots=5),
     maps.OneHot(),
     maps.BSpline(n_knots=4),
-    Waves(n_knots=4),
+    ScaledHat(n_knots=4),
     maps.Hat(n_knots=2),
     maps.Polynomial(d=3),
     maps.Polynomial(d=4, normalize=True),
@@ -120,7 +120,7 @@ def tensor_norm(family):
 
 
 def banded(band):
-    """Write a band (d, 5) out as a matrix."""
+    """Return a band (d, 5) as a matrix (d, d)."""
     out = np.zeros((len(band), len(band)))
     for k in range(len(band)):
         for b in range(5):

@@ -56,7 +56,7 @@ def find_modules(source: Path) -> dict[str, Path]:
 
 
 def imported_names(tree: ast.AST, package: str) -> Iterator[tuple[str, str]]:
-    """Yield module and name of every import, wherever it stands; the name of `import x` is ''."""
+    """Yield module and name of every import in the file; the name of `import x` is ''."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)

@@ -16,7 +16,7 @@ from polyadic.networks import FORMATS
 TINY = {"rank": 4, "n_members": 1, "max_iter": 2, "random_state": 0}
 NETWORK = {"rank": 4, "order": 3, "max_iter": 2, "random_state": 0}
 ROWS = 60
-PACKED = {"packed", "packed_hats"}  # made from the rest when needed
+PACKED = {"packed", "packed_hats"}  # attributes made from the others when needed
 
 
 def numbers(n_columns=3):

@@ -19,7 +19,7 @@ n_outputs_of_interest = pytest.mark.parametrize("n_outputs", [1, 3])
 
 
 def norms_of(problem):
-    """Return the norms that the sweeps meet: a prior's is multiplied with the first noise."""
+    """Return the norms that the sweeps use: a prior's is multiplied by the first noise."""
     noise, norms = 0.3 if problem.loss.location_scale else 0.5, []
     if problem.norm is not None:
         norms.append(replace(problem.norm, strength=noise * problem.norm.strength))
@@ -58,7 +58,7 @@ def dense_product(problem, cores, skip=None):
     return out
 
 
-def course(problem, cores, free=None, **changes):
+def make_loop(problem, cores, free=None, **changes):
     run = AlsLoop(ALS(**{"damping": 0.0} | changes), problem, cores, free)
     run.bands = problem.fixed.bands
     return run
@@ -71,13 +71,13 @@ def test_a_core_moves_to_the_solution_of_its_least_squares_problem(n, n_outputs,
     _, _, problem = local_problem(losses.SquaredError(), n_outputs, extra)
     cores = parts.random_cores(problem.local.dims, 3, n_outputs, zeros=0.1)
     cores = replace(cores, intercept=np.zeros(n_outputs))
-    run = course(problem, cores)
+    run = make_loop(problem, cores)
     product = dense_product(problem, cores, skip=n)
-    room = np.zeros((len(product), run.width))
-    room[:, :3] = product
+    padded = np.zeros((len(product), run.width))
+    padded[:, :3] = product
     others = [m for m in range(len(FAMILY)) if m != n]
     grams = [norm.gram_product(others, np.ones((run.width, run.width))) for norm in run.norms]
-    run.update_core(n, room.ravel(), grams)
+    run.update_core(n, padded.ravel(), grams)
     phi = dense_features(problem)[n]
     weight = np.sqrt(problem.weight / problem.weight.sum())[:, None]
     design = np.concatenate(
@@ -109,7 +109,7 @@ def test_output_weights_move_to_their_least_squares_solution_where_they_are_free
     cores = replace(cores, intercept=np.zeros(n_outputs))
     free = np.ones((4, n_outputs))
     free[1, 0] = 0.0
-    run = course(problem, cores, free)
+    run = make_loop(problem, cores, free)
     run.update_weights()
     found, product = run.averaged(None).weights, dense_product(problem, cores)
     assert found[1, 0] == cores.weights[1, 0]
@@ -132,7 +132,7 @@ def test_the_objective_never_rises(loss, n_outputs, additive, extra):
     _, _, problem = local_problem(loss, n_outputs, extra)
     cores = parts.random_cores(problem.local.dims, 4, n_outputs, additive=additive)
     cores = replace(cores, intercept=problem.intercept)
-    run = course(problem, cores, damping=1e-3)
+    run = make_loop(problem, cores, damping=1e-3)
     values = [objective(problem, cores)]
     for _ in range(4):
         run.train(np.zeros(1), np.random.default_rng(0))
@@ -144,7 +144,7 @@ def test_the_objective_never_rises(loss, n_outputs, additive, extra):
 def test_no_step_raises_the_objective():
     _, _, problem = local_problem(losses.Poisson(), 3)
     cores = parts.random_cores(problem.local.dims, 4, 3)
-    run = course(problem, replace(cores, intercept=problem.intercept))
+    run = make_loop(problem, replace(cores, intercept=problem.intercept))
     values = [objective(problem, run.averaged(None))]
 
     def watched(update):
@@ -176,7 +176,7 @@ def test_singular_equations_are_solved(empty):
     np.testing.assert_allclose(solution.cores.contract(problem.local), y, atol=1e-3)
 
 
-def toy(n=1500, seed=0):
+def table(n=1500, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1, 1, (n, 4))
     y = np.sin(3 * X[:, 0]) * X[:, 1] + X[:, 2] ** 2 + 0.05 * rng.normal(size=n)
@@ -191,8 +191,8 @@ def small(solver="als", **changes):
 
 @pytest.mark.parametrize("solver", ["als", "als+adam"])
 def test_a_smooth_function_with_a_product_is_learnt(solver):
-    X, y = toy()
-    new_X, new_y = toy(seed=1)
+    X, y = table()
+    new_X, new_y = table(seed=1)
     model = small(solver).fit(X, y)
     assert model.score(new_X, new_y) > 0.95
     assert all(np.isfinite(h["validation_loss"]).all() for h in model.history_)
@@ -200,7 +200,7 @@ def test_a_smooth_function_with_a_product_is_learnt(solver):
 
 
 def test_a_product_of_two_categorical_columns_is_learnt():
-    # Neither column says anything by itself: the start is a saddle.
+    # Neither column has an effect by itself: the start is a saddle point.
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.integers(0, 60, 4000), rng.integers(0, 50, 4000)])
     y = rng.normal(size=60)[X[:, 0]] * rng.normal(size=50)[X[:, 1]]
@@ -209,7 +209,7 @@ def test_a_product_of_two_categorical_columns_is_learnt():
 
 
 def test_several_outputs_and_classes_are_fitted():
-    X, y = toy()
+    X, y = table()
     both = np.stack([y, X[:, 2]], axis=1)
     both = np.nan_to_num(both)
     for separate in (False, True):
@@ -224,7 +224,7 @@ def test_several_outputs_and_classes_are_fitted():
 
 
 def test_a_weight_of_two_is_the_row_twice():
-    X, y = toy(300)
+    X, y = table(300)
     weight = np.random.default_rng(1).integers(1, 4, 300)
     once = small(n_members=1).fit(X, y, sample_weight=weight)
     twice = small(n_members=1).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
@@ -232,7 +232,7 @@ def test_a_weight_of_two_is_the_row_twice():
 
 
 def test_order_of_rows_and_columns_does_not_matter():
-    X, y = toy(400)
+    X, y = table(400)
     rng = np.random.default_rng(2)
     rows, columns = rng.permutation(len(X)), rng.permutation(4)
     expected = small(max_iter=3).fit(X, y).predict(X)
@@ -243,20 +243,20 @@ def test_order_of_rows_and_columns_does_not_matter():
 
 
 def test_threads_do_not_change_the_result():
-    X, y = toy(400)
+    X, y = table(400)
     one, two = (small(n_jobs=n, max_iter=3).fit(X, y).predict(X) for n in (1, 2))
     np.testing.assert_array_equal(one, two)
 
 
 def test_a_fit_stops_after_three_sweeps_without_improvement():
-    X, y = toy(200)
+    X, y = table(200)
     model = small(n_members=1, rank=16).fit(X, y)
     losses_ = model.history_[0]["validation_loss"]
     assert len(losses_) == 20 or int(np.argmin(losses_)) == len(losses_) - 4
 
 
 def test_the_additive_part_of_a_linear_start_is_trained_too():
-    X, y = toy(600)
+    X, y = table(600)
     model = small(n_members=1, rank=3, init=inits.Linear(), early_stopping=False).fit(X, y)
     start = small(n_members=1, rank=3, init=inits.Linear(), max_iter=0).fit(X, y)
     assert np.abs(model.tensor_.additive[2] - start.tensor_.additive[2]).max() > 1e-3
@@ -265,7 +265,7 @@ def test_the_additive_part_of_a_linear_start_is_trained_too():
 
 
 def test_warm_start_never_ends_worse_on_the_validation_rows():
-    X, y = toy(600)
+    X, y = table(600)
     model = small(n_members=1, max_iter=2, warm_start=True)
     held = {"X_val": X[:200], "y_val": y[:200]}
     before = model.fit(X[200:], y[200:], **held).score(X[:200], y[:200])
@@ -273,7 +273,7 @@ def test_warm_start_never_ends_worse_on_the_validation_rows():
 
 
 def test_partial_fit_trains_by_adam_whatever_the_solver():
-    X, y = toy(300)
+    X, y = table(300)
     ours, adams = (small(s).partial_fit(X, y).predict(X) for s in ("als", "adam"))
     np.testing.assert_array_equal(ours, adams)
 
@@ -290,8 +290,8 @@ def noisy_polynomial(noise, n=240, seed=0):
 def test_sweeps_after_adam_never_end_worse_on_the_validation_rows(map_, noise):
     X, y = noisy_polynomial(noise)
     params = {"maps": map_, "n_members": 1, "rank": 8, "max_iter": 60}
-    judged = {"X_val": X[:80], "y_val": y[:80]}
-    adam, both = (small(s, **params).fit(X[80:], y[80:], **judged) for s in ("adam", "adam+als"))
+    held_out = {"X_val": X[:80], "y_val": y[:80]}
+    adam, both = (small(s, **params).fit(X[80:], y[80:], **held_out) for s in ("adam", "adam+als"))
     error = [np.mean((m.predict(X[:80]) - y[:80]) ** 2) for m in (adam, both)]
     assert error[1] <= error[0] * (1 + 1e-5)
     for name, values in adam.history_[0].items():
@@ -307,7 +307,7 @@ def test_without_held_out_rows_there_are_no_sweeps_after_adam():
 
 
 def test_unsupported_maps_and_engines_are_refused_with_advice():
-    X, y = toy(50)
+    X, y = table(50)
     with pytest.raises(ValueError, match=r"Polynomial of d=5 or less.*Column 0 .* with 5 elements"):
         small(maps=maps.Polynomial(6)).fit(X, y)
     with pytest.raises(ValueError, match="at most 4 neighbouring"):
@@ -322,7 +322,7 @@ def test_a_map_whose_elements_are_not_neighbours_is_refused():
             index, value = super().encode(x)
             return np.where(index > 0, [1, self.dim - 1], index).astype(np.int32), value
 
-    X, y = toy(50)
+    X, y = table(50)
     with pytest.raises(ValueError, match="neighbours in every row; those of column 0 are not"):
         small(maps=Ends(5)).fit(X, y)
 

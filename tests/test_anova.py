@@ -154,10 +154,10 @@ def test_hundreds_of_columns_stay_in_range():
     model = CPRegressor(maps=maps.Polynomial(2), **FEW).fit(X, X[:, 0])
     cores = model.tensor_
     factors = [np.array([[1e-4] * 4, [0.0] * 4]) for _ in range(400)]
-    factors[7][1] = 1e-4  # the one column that does anything
+    factors[7][1] = 1e-4  # the only column with an effect
     model.tensor_ = replace(cores, factors=factors, weights=np.ones((4, 1)))
     found = explain.interactions(model, background=X, max_order=1)
-    assert found.total == 0.0  # 1e-1600: there is nothing to explain, and nothing breaks
+    assert found.total == 0.0  # 1e-1600: nothing to explain, and no error
     factors = [f * 1e4 for f in factors]
     model.tensor_ = replace(cores, factors=factors, weights=np.ones((4, 1)))
     found = explain.interactions(model, background=X, max_order=1, top=1)

@@ -31,7 +31,7 @@ def unreachable(monkeypatch):
 
 
 def test_demo_uses_the_synthetic_table_without_a_network(unreachable, tmp_path, monkeypatch):
-    # Many small steps in threads are slow where tests run side by side: two trees will do.
+    # Threads with many small steps are slow where tests run in parallel: two trees are enough.
     monkeypatch.setitem(
         demo.RIVALS, "HistGradientBoosting", lambda: HistGradientBoostingRegressor(max_iter=2)
     )

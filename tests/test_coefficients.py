@@ -18,7 +18,7 @@ ROWS, FEW = 40, {"rank": 3, "n_members": 1, "max_iter": 2, "random_state": 0}
 
 
 def numbers(n_columns=3):
-    """Columns far from zero, in units of their own."""
+    """Return columns far from zero, each in another unit."""
     rng = np.random.default_rng(0)
     units = [1.0, 0.1, 100.0]
     return pd.DataFrame(
@@ -98,7 +98,7 @@ cases = pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 
 
 def network(name, kwargs, n_outputs):
-    """Return a model into which a random network is put, and its raw prediction, written anew."""
+    """Return a model with a random network as its tensor, and its raw prediction by the formula."""
     own = {"x0": maps.Polynomial(3), "x1": maps.Polynomial(3, standardize=True)}
     if not networks.FORMATS[name].constants:
         own = dict.fromkeys(own, maps.Polynomial(2))
@@ -111,15 +111,15 @@ def network(name, kwargs, n_outputs):
         phis = [m.dense(x) for m, x in zip(model.maps_, model.columns_.code(X))]
         if not tensor.format.constants:
             phis = [phi * (np.arange(phi.shape[1]) > 0) for phi in phis]
-        met = np.stack([phi @ core for phi, core in zip(phis, tensor.factors)], axis=1)
-        contracted = tensor.format.contract(met, tensor.extras)
+        projected = np.stack([phi @ core for phi, core in zip(phis, tensor.factors)], axis=1)
+        contracted = tensor.format.contract(projected, tensor.extras)
         return center + scale * contracted
 
     return model, raw
 
 
 def element(model, X, name, value):
-    """Return a basis element at the rows of X, as a person would compute it."""
+    """Return a basis element at the rows of X, computed from the table."""
     n = model.columns_.names.index(name)
     column, map_ = model.columns_.columns[n], model.maps_[n]
     if column.kind == "categorical":
@@ -214,7 +214,7 @@ def test_a_known_polynomial_is_recovered_in_its_own_units(seed):
     assert coefficient(model, ulm) - coefficient(model, bonn) == pytest.approx(3.0, abs=1e-4)
 
 
-def traded(model, seed=0):
+def with_moved_constant(model, seed=0):
     """Return the model with random numbers moved from a category's elements to its constant."""
     n = model.columns_.names.index("city")
     moved = np.random.default_rng(seed).normal(size=model.tensor_.rank)
@@ -226,18 +226,18 @@ def traded(model, seed=0):
 
 
 def test_moving_numbers_from_categories_to_the_constant_changes_no_coefficient():
-    # Indicators of a category that no row lacks add up to one: the constant can stand in for them.
+    # The indicators of a column without missing values add up to one, as does the constant.
     X, y, own = known_polynomial()
     model = CPRegressor(maps=own, **FEW).fit(X, y)
-    other = traded(model)
+    other = with_moved_constant(model)
     np.testing.assert_allclose(other.predict(X), model.predict(X), rtol=1e-4)
     for a, b in zip(coefficients(model, 3, None).rows, coefficients(other, 3, None).rows):
         assert a.coefficient == pytest.approx(coefficient(other, a.factors), rel=1e-6, abs=1e-9)
         assert a.size == pytest.approx(b.size, rel=1e-6, abs=1e-9)
     np.testing.assert_allclose(summed(other, X, 0), other.raw(X)[:, 0], rtol=1e-5)
     share = X["city"].value_counts(normalize=True)
-    for asked in ({}, {"a": 1}, {"a": 1, "b": 1}):
-        own = [share[c] * coefficient(model, asked | {"city": c}) for c in share.index]
+    for product_ in ({}, {"a": 1}, {"a": 1, "b": 1}):
+        own = [share[c] * coefficient(model, product_ | {"city": c}) for c in share.index]
         assert sum(own) == pytest.approx(0.0, abs=1e-6)
 
 
@@ -245,8 +245,8 @@ def test_that_move_changes_coefficients_where_a_row_has_no_category():
     X, y, own = known_polynomial()
     X.loc[0, "city"] = None
     model = CPRegressor(maps=own, **FEW).fit(X, y)
-    found = [coefficient(m, {"a": 1, "b": 1}) for m in (model, traded(model))]
-    # Seen over 20 seeds: 2e-4 to 1e-2. Where no row tells, they agree to 1e-9.
+    found = [coefficient(m, {"a": 1, "b": 1}) for m in (model, with_moved_constant(model))]
+    # Seen over 20 seeds: 2e-4 to 1e-2. Without such a row they agree to 1e-9.
     assert abs(found[0] - found[1]) > 1e-5
 
 
@@ -276,7 +276,7 @@ def test_the_unit_of_a_column_does_not_change_sizes():
     small, large = (
         CPRegressor(maps=maps.Polynomial(3), **FEW).fit(X * unit, y) for unit in (1.0, 1024.0)
     )
-    large.tensor_ = small.tensor_  # the draw of a start depends on what a column holds
+    large.tensor_ = small.tensor_  # the random start depends on the values of a column
     for a, b in zip(coefficients(small).rows, coefficients(large).rows, strict=True):
         assert a.term == b.term
         assert a.size == pytest.approx(b.size, rel=1e-4)

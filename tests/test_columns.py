@@ -64,7 +64,7 @@ def test_arrays_are_numeric_and_get_names(make):
 
 
 @frames
-@pytest.mark.parametrize("n", [4, 40])  # short and long columns take different ways
+@pytest.mark.parametrize("n", [4, 40])  # short and long columns are coded by different code
 def test_long_columns_are_coded_like_short_ones(make, n):
     columns, coded = Columns.learn(make({"city": DATA["city"] * n, "open": DATA["open"] * n}))
     check_coded(coded, [CODED[2] * n, CODED[3] * n])
@@ -120,14 +120,14 @@ def test_every_type_of_number_becomes_float64_with_nan_for_missing(table):
     check_coded(coded, [[1.0, np.nan]])
 
 
-NOTHING = {
+ALL_MISSING = {
     "pandas": pd.DataFrame({"x": pd.Series([None, None], dtype=object)}),
     "polars": pl.DataFrame({"x": [None, None]}),
     "pyarrow": pa.table({"x": pa.nulls(2)}),
 }
 
 
-@pytest.mark.parametrize("table", NOTHING.values(), ids=NOTHING)
+@pytest.mark.parametrize("table", ALL_MISSING.values(), ids=ALL_MISSING)
 def test_a_column_that_never_held_a_value_is_missing_throughout(table):
     columns, coded = Columns.learn(table)
     assert columns.columns[0].categories == ()

@@ -1,4 +1,4 @@
-"""Kernels compiled ahead: all that a fit needs, by several processes, and said once."""
+"""Kernels compiled ahead of a fit: all that it needs, by several processes, announced once."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from polyadic.training import compiling, members
 X = np.random.default_rng(0).normal(size=(120, 3))
 Y = X[:, 0] * X[:, 1] + X[:, 2]
 FEW = {"random_state": 0, "n_members": 1, "rank": 3}
-# What is fitted, and the needs by which its kernels are compiled ahead.
+# A fit, and the needs from which its kernels are compiled ahead.
 FITS = {
     "regression": (lambda: CPRegressor(**FEW).fit(X, Y), Needs(members=False)),
     "members": (lambda: CPRegressor(max_iter=2, random_state=0).fit(X, Y), Needs()),
@@ -152,9 +152,9 @@ def test_kernels_that_are_ready_are_not_compiled_again(monkeypatch):
     compiling.prepare_fit(needs)
 
 
-# ---- what is said -------------------------------------------------------------------------------
+# ---- announcements ------------------------------------------------------------------------------
 
-_TOLD = """
+_ANNOUNCED = """
 import numpy as np
 from numba import njit
 from polyadic.training import compiling, members
@@ -168,7 +168,7 @@ with compiling.announced({verbose}):
 
 @pytest.mark.parametrize("verbose", [True, False])
 def test_a_compilation_is_announced_once_with_its_time_and_only_on_request(verbose):
-    code = _TOLD.format(verbose=verbose)
+    code = _ANNOUNCED.format(verbose=verbose)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     lines = run.stderr.splitlines()
     if not verbose:

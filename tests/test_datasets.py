@@ -39,7 +39,7 @@ TINY = sources.Recipe(
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """An empty cache, no folder, and no way to the network."""
+    """An empty cache, no folder of data, and no network."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("POLYADIC_CACHE", str(folder))
     monkeypatch.delenv("POLYADIC_DATA", raising=False)
@@ -217,7 +217,7 @@ def test_digest_ignores_the_last_bit_and_sees_the_rest():
 
 
 # The publishers' archives, rebuilt from the wheel's tables. The member hashes are those of the
-# publishers' own files, so the converters are held to the real formats without a network.
+# publishers' own files, so the converters are tested on the real formats without a network.
 
 
 def files_of(recipe):

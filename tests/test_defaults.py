@@ -1,4 +1,4 @@
-"""What the defaults do by themselves: strengths, weights of columns, knots, steps, solvers."""
+"""What the defaults choose: strengths, weights of columns, knots, steps, solvers."""
 
 import numpy as np
 import parts
@@ -45,7 +45,9 @@ def test_auto_takes_adam_where_a_row_has_more_slots_than_least_squares_supports(
 def test_the_first_members_try_every_strength_and_the_others_take_the_best(monkeypatch):
     model = CPRegressor(n_members=4, n_jobs=1, **QUICK)
     used = strengths_used(monkeypatch, model)
-    tried = [s for s in FactorPenalties.strengths for _ in range(2)]  # two members on a small table
+    tried = [
+        s for s in FactorPenalties.strengths for _ in range(2)
+    ]  # by two members, on a small table
     assert used[: len(tried)] == tried
     assert len(used) == len(tried) + 2
     assert len(set(used[len(tried) :])) == 1
@@ -80,9 +82,9 @@ def test_columns_without_effect_are_flatter_than_with_equal_weights(monkeypatch)
         sizes = [np.mean(core[1:] ** 2) for core in model.cores_]
         return np.mean(sizes[2:]) / np.mean(sizes[:2])
 
-    weighed = flatness()
+    weighted = flatness()
     monkeypatch.setattr(loop, "_WEIGHT_PACE", 0.0)
-    assert weighed < 0.7 * flatness()
+    assert weighted < 0.7 * flatness()
 
 
 def test_knots_grow_with_the_root_of_the_rows():
@@ -117,7 +119,7 @@ def test_auto_starts_with_a_sweep_for_hats_and_the_squared_error(model, sweeps):
 
 
 def solver_of(model, X, y):
-    """Return what a fit would train by."""
+    """Return the solver of a fit, without fitting."""
     return parts.plan_of(model, X, y).solver
 
 

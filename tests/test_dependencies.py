@@ -31,8 +31,8 @@ OPTIONAL = {
     "typer": "cli",
 }
 
-# Extras whose packages are not imported by polyadic itself but by what stands beside it.
-BESIDE = {"bench", "dev"}
+# Extras whose packages are imported by benchmarks, tests and tools, not by polyadic.
+NOT_IMPORTED = {"bench", "dev"}
 
 
 def names(requirements):
@@ -61,7 +61,7 @@ def test_extras_hold_what_is_imported_where_it_is_needed():
     extras = PROJECT["optional-dependencies"]
     for package, extra in OPTIONAL.items():
         assert package in names(extras[extra]), f"{package} belongs to the extra {extra}"
-    for extra in extras.keys() - BESIDE:
+    for extra in extras.keys() - NOT_IMPORTED:
         assert names(extras[extra]) <= OPTIONAL.keys(), f"nothing imports all of the extra {extra}"
 
 

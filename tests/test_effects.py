@@ -30,7 +30,7 @@ SETS = [(0,), (2,), (0, 1), (2, 0), (1, 2, 0)]
 
 
 def grid_of(model, X, rows, n):
-    """Return the distinct values of column n as a user would name them."""
+    """Return the distinct values of column n as they are in the table."""
     column = model.columns_.columns[n]
     values = model.columns_.code(X)[n][rows[n]]
     if column.categories is None:
@@ -262,7 +262,7 @@ def test_a_constant_model_has_shares_of_zero():
 def test_a_function_that_is_zero_in_the_background_is_not_zero_elsewhere():
     X = mixed()
     model = CPRegressor(**FEW).fit(X, target(numbers()))
-    model.tensor_.factors[1][0] = 0.0  # the constant, which is all that a missing value has
+    model.tensor_.factors[1][0] = 0.0  # the constant, the only element of a missing value
     background = X[X["b"].isna()]
     grid = [[-1.0, 0.2, 2.0]]
     found = explain.partial_dependence(model, "b", grid, background=background)

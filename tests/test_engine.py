@@ -42,7 +42,7 @@ def test_contraction_matches_the_dense_tensor(n_outputs, additive, zeros):
 
 
 def hat_table(n_columns, n=75, seed=0):
-    """Return hats on columns with ties, gaps, values beyond the ends and one constant column."""
+    """Return hats on columns with ties, missing values, outliers and one constant column."""
     rng = np.random.default_rng(seed)
     columns = [np.round(rng.normal(size=n), 1 + k % 3) for k in range(n_columns)]
     columns[-1][:] = 2.0
@@ -175,7 +175,7 @@ def test_dense_columns_follow_textbook_adam(order):
 
 def test_lazy_average_equals_the_average_over_every_step():
     rng = np.random.default_rng(0)
-    column = rng.integers(0, 30, 200)  # batches of four leave most rows of the table alone
+    column = rng.integers(0, 30, 200)  # batches of four touch few rows of the core
     family = [maps.OneHot().fit(column)]
     problem = make_problem(losses.SquaredError(), 1, family, [column])
     cores = parts.random_cores(problem.local.dims, 2, 1, zeros=0.0)
@@ -193,7 +193,7 @@ def test_lazy_average_equals_the_average_over_every_step():
 
 
 def test_rarely_touched_core_rows_get_their_full_penalty():
-    # A category met in one batch of twenty is shrunk as if its penalty acted at every step: its
+    # A category in one batch of twenty is shrunk as if its penalty acted at every step: its
     # optimum is that of ridge regression.
     column = np.repeat(np.arange(40), 10)
     y = np.where(column < 20, 1.0, -1.0)[:, None]

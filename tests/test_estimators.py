@@ -73,7 +73,7 @@ def test_merged_members_predict_their_mean(n_outputs, init, monkeypatch):
     monkeypatch.setattr(base, "merge", lambda members: kept.extend(members) or merge(members))
     X, y = table()
     target = y if n_outputs == 1 else np.column_stack([y, -2 * y + X["age"]])
-    # On 300 rows a few held-out ones may say that a member is useless, and it is left out.
+    # Held-out rows would be few here: a member that seems useless on them would be left out.
     params = {**SMALL, "n_members": 3, "rank": 3, "init": init, "early_stopping": False}
     model = CPRegressor(**params).fit(X, target)
     assert len(kept) == 3
@@ -223,7 +223,7 @@ def test_digits_are_recognised():
     assert model.fit(X[:1200], y[:1200]).score(X[1200:], y[1200:]) > 0.8
 
 
-# ---- going on -----------------------------------------------------------------------------------
+# ---- continued training -------------------------------------------------------------------------
 
 
 def test_partial_fit_learns_from_pieces():
@@ -302,11 +302,11 @@ def test_order_penalty_shrinks_high_orders():
     y = X.sum(axis=1) + X.prod(axis=1)
     params = {**SMALL, "maps": maps.Polynomial(2), "init": inits.Linear(noise=0.1)}
     plain = CPRegressor(**params).fit(X, y).tensor_.to_dense()[..., 0]
-    held = CPRegressor(**params, order_alpha=0.01, order_beta=3.0).fit(X, y)
-    held = held.tensor_.to_dense()[..., 0]
+    penalised = CPRegressor(**params, order_alpha=0.01, order_beta=3.0).fit(X, y)
+    penalised = penalised.tensor_.to_dense()[..., 0]
     assert plain[1, 1, 1] > 0.7
-    assert held[1, 1, 1] < 0.5 * plain[1, 1, 1]
-    assert held[1, 0, 0] > 0.6 * plain[1, 0, 0]
+    assert penalised[1, 1, 1] < 0.5 * plain[1, 1, 1]
+    assert penalised[1, 0, 0] > 0.6 * plain[1, 0, 0]
 
 
 def test_progress_is_shown_on_request(capsys):

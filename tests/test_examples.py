@@ -1,4 +1,4 @@
-"""The examples of the gallery run as printed, if in small, and write the pictures of the docs."""
+"""The examples of the gallery run on small tables, and write the pictures of the docs."""
 
 import importlib.util
 import re

@@ -1,4 +1,4 @@
-"""The paper's experiments: cells that are kept, coefficients that are right, and a quick run."""
+"""The paper's experiments: kept cells, recovered coefficients, and a quick run."""
 
 import csv
 import json
@@ -257,7 +257,7 @@ def test_the_report_is_written_again_from_kept_cells(quick_run, monkeypatch):
     monkeypatch.setattr(command.models, "warm_up", lambda: None)
 
     def refuse(cell):
-        raise ModuleNotFoundError(f"{cell.model} was to be kept")
+        raise ModuleNotFoundError(f"{cell.model} should have been kept")
 
     before = json.loads((folder / "raw.json").read_text())
     monkeypatch.setattr(Cell, "run", refuse)

@@ -58,7 +58,7 @@ def table(n_columns):
 
 
 def model_of(case, shape, seed=0):
-    """Return a fitted model into which a random network of some format is put, and its table."""
+    """Return a fitted model with a random network of a format as its tensor, and its table."""
     n_columns, n_outputs = shape
     X = table(n_columns)
     y = np.random.default_rng(1).normal(size=(ROWS, n_outputs))
@@ -73,7 +73,7 @@ def model_of(case, shape, seed=0):
 
 
 def parts_of(model, coded):
-    """Return phi' core of every column, (n, N, K), written down once more."""
+    """Return phi' core of every column, (n, N, K), by the formula."""
     out = []
     for m, x, core in zip(model.maps_, coded, model.tensor_.factors):
         phi = m.dense(x)
@@ -85,8 +85,8 @@ def parts_of(model, coded):
 
 def raw(model, coded):
     tensor = model.tensor_
-    met = tensor.format.contract(parts_of(model, coded), tensor.extras)
-    return tensor.to_raw(met)
+    contracted = tensor.format.contract(parts_of(model, coded), tensor.extras)
+    return tensor.to_raw(contracted)
 
 
 def whole_grid(model, X):
@@ -107,8 +107,8 @@ def subsets(n_columns):
     return [t for k in range(n_columns + 1) for t in combinations(range(n_columns), k)]
 
 
-def worth(model, row, background):
-    """Return the value of every set of columns for one coded row: the mean with these set."""
+def subset_values(model, row, background):
+    """Return the value of every set of columns for one coded row: the mean with them fixed."""
     out = {}
     for chosen in subsets(len(row)):
         mixed = [np.full(len(b), row[n]) if n in chosen else b for n, b in enumerate(background)]
@@ -116,8 +116,8 @@ def worth(model, row, background):
     return out
 
 
-def worth_on_grid(f, at, shares):
-    """The same over the product of the marginals; `at` has the row's place on the grid."""
+def subset_values_on_grid(f, at, shares):
+    """The same over the product of the marginals; `at` is the row's position on the grid."""
     out = {}
     for chosen in subsets(len(shares)):
         mean = average(f, shares, chosen)
@@ -341,7 +341,7 @@ def test_shapley_values_are_those_of_all_sets_of_columns(case, shape):
             int(np.flatnonzero(np.isclose(v.astype(float), x[i], equal_nan=True))[0])
             for v, x in zip(values, coded)
         ]
-        game = worth_on_grid(f, at, shares)
+        game = subset_values_on_grid(f, at, shares)
         single, both = shapley_by_definition(game, n_columns)
         np.testing.assert_allclose(found[i], single, rtol=1e-8, atol=1e-11 * size)
         np.testing.assert_allclose(pairs[i], both, rtol=1e-8, atol=1e-11 * size)
@@ -359,7 +359,9 @@ def test_shapley_values_against_rows_are_their_mean(case, monkeypatch):
     pairs = reading.shapley_pairs(rows, background, 1)
     np.testing.assert_allclose(base, raw(model, background).mean(axis=0), rtol=1e-9)
     for i in range(5):
-        single, both = shapley_by_definition(worth(model, [x[i] for x in rows], background), 3)
+        single, both = shapley_by_definition(
+            subset_values(model, [x[i] for x in rows], background), 3
+        )
         np.testing.assert_allclose(found[i], single, rtol=1e-8, atol=1e-10)
         np.testing.assert_allclose(pairs[i], both, rtol=1e-8, atol=1e-10)
 

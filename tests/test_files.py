@@ -1,4 +1,4 @@
-"""Model files: written whole or not at all, and a plain error for what is no model file."""
+"""Model files: written completely or not at all, and a clear error for other files."""
 
 import os
 import pickle
@@ -20,7 +20,7 @@ from polyadic.estimators.loading import load
 from polyadic.estimators.saving import save
 from polyadic.io.files import ModelFileError
 
-# Two epochs may well end far off, which is no matter here.
+# Two epochs may end far from the optimum, which does not matter here.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
@@ -52,14 +52,14 @@ def test_what_cannot_be_loaded_is_not_saved(tmp_path):
     model, X = built("quantile")
     with pytest.raises(TypeError, match="Mine"):
         save(Mine(**TINY).fit(X, X[:, 0]), tmp_path / "m")
-    spoilt = pickle.loads(pickle.dumps(model))
+    broken = pickle.loads(pickle.dumps(model))
     with pytest.raises(TypeError, match="among the parameters"):
-        save(spoilt.set_params(categorical_features={1, 2}), tmp_path / "m")
+        save(broken.set_params(categorical_features={1, 2}), tmp_path / "m")
     with pytest.raises(ValueError, match="rank must be"):
-        save(spoilt.set_params(categorical_features=None, rank=-1), tmp_path / "m")
-    spoilt.set_params(rank=4).tensor_.factors[0][0, 0] = np.nan
+        save(broken.set_params(categorical_features=None, rank=-1), tmp_path / "m")
+    broken.set_params(rank=4).tensor_.factors[0][0, 0] = np.nan
     with pytest.raises(ValueError, match=r"factors\.0 is not finite"):
-        save(spoilt, tmp_path / "m")
+        save(broken, tmp_path / "m")
     network = pickle.loads(pickle.dumps(built("ht, one output")[0]))
     network.tensor_.extras[1][:] = np.inf
     with pytest.raises(ValueError, match=r"extras\.1 is not finite"):
@@ -109,7 +109,7 @@ def test_links_and_permissions_are_kept(tmp_path):
     assert (tmp_path / "plain").read_bytes() == (tmp_path / "m").read_bytes()
 
 
-# ---- files that are not ours, or no longer whole ------------------------------------------------
+# ---- other files, and damaged ones -------------------------------------------------------------
 
 
 def test_missing_file_is_file_not_found(tmp_path):

@@ -1,4 +1,4 @@
-"""Every format against dense tensors that are written down here once more."""
+"""Every format against formulas on dense tensors, written here independently."""
 
 import math
 import string
@@ -38,7 +38,7 @@ def predict(network, phis):
     return network.format.contract(met, network.extras)
 
 
-# ---- the same once more, dense ------------------------------------------------------------------
+# ---- formulas on dense tensors -----------------------------------------------------------------
 
 
 def dense_cp(network):
@@ -212,7 +212,7 @@ def test_polynomial_networks_are_affine_in_every_form(case):
 def test_anova_kernel_is_the_sum_over_sets_of_columns(order):
     u = np.random.default_rng(0).normal(size=(4, 5, 3))
     chosen = [np.prod(u[:, c], axis=1) for c in combinations(range(5), order)]
-    expected = sum(chosen, start=np.zeros((4, 3)))  # of six columns out of five: none
+    expected = sum(chosen, start=np.zeros((4, 3)))  # order six of five columns: zero
     np.testing.assert_allclose(anova_kernel(u, order), expected, atol=1e-12)
 
 
@@ -253,7 +253,7 @@ def test_order_norm_over_300_columns_stays_in_range(name, n_outputs):
     value, log_scale = form.order_norm(cores, extras)
     assert np.isfinite(value)
     assert abs(np.log(value) + log_scale) < 20
-    # A thousandfold tensor in every column: far beyond any float, but not beyond its logarithm.
+    # Every core times 1000: the norm is far beyond any float, but its logarithm is not.
     more, more_scale = form.order_norm([1e3 * core for core in cores], extras)
     grown = np.log(more) + more_scale - np.log(value) - log_scale
     assert grown == pytest.approx(2 * 300 * np.log(1e3), rel=1e-9)
@@ -292,7 +292,7 @@ def test_near_one_over_784_columns_predicts_about_zero(name, n_outputs, rank):
     met = np.stack([phi @ core for phi, core in zip(phis, cores)], axis=1).astype(dtype)
     raw = form.contract(met, [e.astype(dtype) for e in extras])
     assert np.all(np.isfinite(raw))
-    assert 1e-3 < np.sqrt(np.mean(raw**2)) < 1.5  # about zero, and not dead
+    assert 1e-3 < np.sqrt(np.mean(raw**2)) < 1.5  # about zero, but not constant
 
 
 @every_format
@@ -333,7 +333,7 @@ def test_linear_start_is_the_linear_model(name, n_columns, n_outputs, spare):
     rng = np.random.default_rng(0)
     bias, slopes = rng.normal(size=n_outputs), [rng.normal(size=(d, n_outputs)) for d in dims]
     for slope in slopes:
-        slope[0] = 0.0  # the constants' share is the bias
+        slope[0] = 0.0  # the constant is in the bias
     rank = needed_rank(name, n_columns, n_outputs) + spare
     form = networks.resolve(name)(dims, rank, n_outputs)
     cores, extras = form.linear(bias, slopes, generators(n_columns), 0.1)
@@ -394,8 +394,8 @@ def test_tucker_with_a_transposed_core_does_not_depend_on_the_order_of_columns(n
 
 @pytest.mark.parametrize("name", ["tt", "tr", "ht"])
 def test_chains_and_trees_depend_on_the_order_of_columns(name):
-    # Not a wish: a train, a ring or a tree joins neighbours, so that other neighbours are another
-    # model. It is what CP has over them on tables, whose columns stand in no order.
+    # A train, a ring or a tree joins neighbours: with other neighbours it is another model. This is
+    # an advantage of CP on tables, whose columns have no order.
     network = parts.random_network(name, {"rank": 3}, DIMS, 1)
     phis = random_phis(DIMS)
     found = predict(with_columns(network, ORDER), [phis[k] for k in ORDER])
@@ -436,7 +436,7 @@ def test_cp_as_a_train_is_the_same_function(n_columns, n_outputs):
         np.testing.assert_array_equal(core * ~np.eye(3, dtype=bool), 0.0)
 
 
-# ---- what cannot be -----------------------------------------------------------------------------
+# ---- refusals -----------------------------------------------------------------------------------
 
 
 def test_tucker_over_26_columns_is_refused_before_anything_is_allocated():

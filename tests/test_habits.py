@@ -1,4 +1,4 @@
-"""Habits of the repository that a reader relies on: who imports what, and what CI and hooks run."""
+"""Rules of the repository: which files import what, and what CI and hooks run."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""Which module may import which: rooms in one order, no cycles, and a picture that is true."""
+"""Which module may import which: rooms in one order, no cycles, a correct picture in the docs."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Initial cores, above all that the linear start predicts what the linear model predicts."""
+"""Initial cores; in particular, the linear init predicts what the linear model predicts."""
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ def regression(n=120, n_columns=4, n_outputs=1, seed=0):
 
 
 def design(X, degrees):
-    """Return powers of the standardised columns, as the polynomial map has them."""
+    """Return powers of the standardised columns, as in the polynomial map."""
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     return np.hstack([Z**k for k in degrees])
 

@@ -23,7 +23,7 @@ def test_few_distinct_values_get_a_knot_each():
     assert maps.Hat(n_knots=3).fit(x).knots_.tolist() == [1.0, 3.0, 7.0]
 
 
-def test_column_without_ties_gets_all_its_knots(x):
+def test_column_without_ties_gets_all_its_knots():
     x = np.random.default_rng(0).normal(size=5000)
     knots = maps.Hat(n_knots=48).fit(x).knots_
     np.testing.assert_array_equal(knots[[0, -1]], [x.min(), x.max()])

@@ -1,4 +1,4 @@
-"""Laws that every loss keeps."""
+"""Laws of every loss."""
 
 import numpy as np
 import parts

@@ -1,4 +1,4 @@
-"""Laws that every feature map keeps, and the formula of each family written out once more."""
+"""Laws of every feature map, and each family against its formula, written here independently."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
 def column(feature_map, n=60, seed=0):
-    """Return a column the map serves, with ties and missing values."""
+    """Return a column that the map accepts, with ties and missing values."""
     rng = np.random.default_rng(seed)
     if feature_map.kind == "categorical":
         return rng.integers(-1, 9, size=n)
@@ -44,7 +44,7 @@ def fitted(feature_map, **kwargs):
 
 
 def matrix(band):
-    """Write out the symmetric matrix (d, d) that a band (d, 5) stands for."""
+    """Return the symmetric matrix (d, d) of a band (d, 5)."""
     d = len(band)
     out = np.zeros((d, d))
     for k in range(d):

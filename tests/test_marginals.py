@@ -1,4 +1,4 @@
-"""Laws of marginals: they are what averages over the table's columns need, and no more."""
+"""Laws of marginals: averages over a table need nothing else of its columns."""
 
 import needs
 import numpy as np

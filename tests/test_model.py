@@ -1,4 +1,4 @@
-"""The fitted model as others see it: its protocol, and that it stays what was fitted."""
+"""The protocol of a fitted model; later changes of parameters do not change the model."""
 
 import ast
 import pickle
@@ -98,7 +98,7 @@ def test_a_loaded_model_continues_with_the_interaction_of_the_fit(tmp_path):
 
 
 def private_names(tree):
-    """Yield the private names of a model that a module reaches for."""
+    """Yield the private names of a model that a module uses."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
             owner = ast.unparse(node.value)

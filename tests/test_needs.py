@@ -1,4 +1,4 @@
-"""A run of tests tells what it left out, and CI leaves nothing out."""
+"""A run of tests reports what it skipped, and CI skips nothing."""
 
 import os
 import subprocess

@@ -21,7 +21,7 @@ torch = needs.package("torch")
 
 NAMES = sorted(networks.FORMATS)
 RAW = ["fm", "pn"]  # on raw columns
-# Few epochs, and all of them: held-out rows are few here, and may stop a run too early.
+# Few epochs without early stopping: the few held-out rows could stop a run too early.
 SMALL = {
     "rank": 4,
     "max_iter": 20,
@@ -49,7 +49,7 @@ def same_model(a, b):
 
 
 def product_table(n=300):
-    """Return a target with a product of columns in it, which no sum of curves can be."""
+    """Return a target with a product of columns, which no sum of functions of one column equals."""
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (n, 3))
     return X, X[:, 0] * X[:, 1] + X[:, 2]
@@ -90,7 +90,7 @@ def test_every_format_learns_three_classes(name):
     assert model.score(X, target) > 0.6  # seen over 10 seeds, in 15 epochs: 0.83 (cp) or more
 
 
-# A loss knows nothing of formats: one of mapped and one of raw columns stand for all.
+# Losses do not depend on the format: one format with maps and one on raw columns are enough.
 @pytest.mark.parametrize(
     ("name", "loss"),
     [*((name, "log_loss") for name in NAMES), ("tt", "squared_error"), ("fm", "squared_error")],
@@ -323,18 +323,18 @@ def test_order_penalty_shrinks_high_orders(name):
     params = {**SMALL, "maps": maps.Polynomial(2), "max_iter": 25}
 
     def highest(model):
-        """Return the coefficients of x_1 x_2 x_3 and of x_1, by asking at the corners."""
+        """Return the coefficients of x_1 x_2 x_3 and of x_1, from predictions at the corners."""
         corners = np.array(np.meshgrid(*[[-1, 1]] * 3, indexing="ij")).reshape(3, -1).T
         mean, std = X.mean(axis=0), X.std(axis=0)
         found = model.predict(mean + std * corners)
         return np.mean(found * corners.prod(axis=1)), np.mean(found * corners[:, 0])
 
     plain = highest(TNRegressor(name, **params).fit(X, y))
-    held = highest(TNRegressor(name, order_alpha=0.01, order_beta=3.0, **params).fit(X, y))
+    penalised = highest(TNRegressor(name, order_alpha=0.01, order_beta=3.0, **params).fit(X, y))
     # Seen over 3 seeds and all formats: 0.92 or more; 0.11 or less; 0.83 or more.
     assert plain[0] > 0.7
-    assert held[0] < 0.5 * plain[0]
-    assert held[1] > 0.6 * plain[1]
+    assert penalised[0] < 0.5 * plain[0]
+    assert penalised[1] > 0.6 * plain[1]
 
 
 @pytest.mark.parametrize("name", sorted(networks.FORMATS))
@@ -342,10 +342,10 @@ def test_l2_shrinks_predictions_and_every_array(name):
     X, y = product_table()
     family = "auto" if name in RAW else "polynomial"
     params = {**SMALL, "maps": family, "max_iter": 40, "learning_rate": 0.03}
-    plain, held = (TNRegressor(name, l2=l2, **params).fit(X, y) for l2 in (0.0, 1.0))
+    plain, penalised = (TNRegressor(name, l2=l2, **params).fit(X, y) for l2 in (0.0, 1.0))
     # Seen: at most 0.855 (tr, 20 seeds, from 0.82), and 0.52 for the arrays (tt, 6 seeds).
-    assert np.std(held.predict(X)) < 0.95 * np.std(plain.predict(X))
-    for extra, shrunk in zip(plain.extras_, held.extras_):
+    assert np.std(penalised.predict(X)) < 0.95 * np.std(plain.predict(X))
+    for extra, shrunk in zip(plain.extras_, penalised.extras_):
         assert np.linalg.norm(shrunk) < 0.9 * np.linalg.norm(extra)
 
 
@@ -397,7 +397,7 @@ def test_a_rank_too_small_for_the_linear_start_is_refused():
 def test_cp_members_train_on_torch_and_merge(init):
     X, y = table()
     params = {"engine": "torch", "n_members": 3, "rank": 6, "max_iter": 20, "random_state": 0}
-    # Held-out rows are few here, and may say that a member is useless: it would be left out.
+    # Held-out rows would be few here: a member that seems useless on them would be left out.
     params |= {"batch_size": 32, "learning_rate": 0.03, "ema_decay": 0.9, "early_stopping": False}
     models = [CPRegressor(**params, init=init, n_jobs=n_jobs).fit(X, y) for n_jobs in (1, 2)]
     assert models[0].score(X, y) > 0.6  # seen over 20 seeds: 0.68 or more, deviation 0.01
@@ -459,7 +459,7 @@ def test_without_torch_the_extra_is_named_and_nothing_else_breaks():
     assert name == "TensorTrain"
 
 
-# ---- what a review found ------------------------------------------------------------------------
+# ---- more refusals -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("change", [{"format": "tr"}, {"rank": 6}, {"order": 3}])
@@ -473,13 +473,13 @@ def test_warm_start_refuses_another_network(change):
 
 
 def test_an_init_without_a_method_for_networks_is_refused():
-    class Half:
+    class ForCPOnly:
         def start(self, problem, rank, rngs):
             raise AssertionError
 
     X, y = product_table(60)
     with pytest.raises(ValueError, match="has no method `network`"):
-        TNRegressor("tt", init=Half()).fit(X, y)
+        TNRegressor("tt", init=ForCPOnly()).fit(X, y)
 
 
 def test_memory_of_the_order_penalty_is_counted(monkeypatch):

@@ -74,7 +74,7 @@ def test_every_parameter_in_use_has_a_gradient(case):
     assert network.cores.grad.abs().sum() > 0
     for k, d in enumerate(DIMS):
         assert torch.all(network.cores.grad[k, d:] == 0)  # padding stays as it is
-        if name in ("fm", "pn"):  # no constant: every element is drawn
+        if name in ("fm", "pn"):  # no constant: every element is random
             assert torch.all(network.cores[k, :d].abs().sum(-1) > 0) or kwargs["order"] == 1
 
 
@@ -132,7 +132,7 @@ def test_the_module_takes_the_cores_of_an_estimator(case):
 
 
 @pytest.mark.parametrize("name", sorted(networks.FORMATS))
-@pytest.mark.filterwarnings("ignore")  # of the compiler's own making
+@pytest.mark.filterwarnings("ignore")  # warnings of torch's compiler
 def test_compiled_network_is_the_same_function(name):
     torch._dynamo.reset()
     network = TensorNetwork(name, DIMS, rank=3, n_outputs=2)

@@ -1,7 +1,7 @@
-"""Parts of Numba that it does not promise to keep, and that the kernels stand on.
+"""Undocumented parts of Numba that the kernels use.
 
-When one of these tests fails, a new Numba has moved something. Then either
-- follow it in the file that is named, and raise the lower end of Numba's range in pyproject.toml;
+When one of these tests fails, a new Numba has changed something. Then either
+- adapt the file that is named, and raise the lower end of Numba's range in pyproject.toml;
   or
 - lower the upper end of that range until someone does; users of the new Numba set POLYADIC_SIMD=0,
   which needs none of what only `kernels/vectors.py` and `kernels/sharing.py` use.
@@ -25,8 +25,8 @@ import polyadic
 from polyadic.kernels import jit
 
 SOURCE = Path(polyadic.__file__).parent
-# What Numba documents for those who extend it.
-PROMISED = {"numba", "numba.extending", "numba.types"}
+# Modules that Numba documents for extensions.
+DOCUMENTED = {"numba", "numba.extending", "numba.types"}
 
 
 def private_imports():
@@ -35,7 +35,7 @@ def private_imports():
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
-            if module.split(".")[0] == "numba" and module not in PROMISED:
+            if module.split(".")[0] == "numba" and module not in DOCUMENTED:
                 where = path.relative_to(SOURCE).as_posix()
                 out += [(where, module, alias.name) for alias in node.names]
     return out
@@ -65,10 +65,10 @@ def test_imported_names_of_numba_exist(where, module, name):
 
 @pytest.mark.parametrize("option", ["_nrt", "no_cpython_wrapper", "no_cfunc_wrapper", "nogil"])
 def test_options_of_the_compiler_are_known(option):
-    told = f"Numba {numba.__version__} no longer has the option {option}, see kernels/jit.py"
+    message = f"Numba {numba.__version__} no longer has the option {option}, see kernels/jit.py"
     known = CPUDispatcher.targetdescr.options
-    assert issubclass(known, TargetOptions), told
-    assert hasattr(known, option), told
+    assert issubclass(known, TargetOptions), message
+    assert hasattr(known, option), message
 
 
 def test_an_inner_kernel_is_called_by_kernels_and_refuses_python():

@@ -1,4 +1,4 @@
-"""Tables of all shapes and sizes, and mishaps that were mended."""
+"""Tables of unusual shapes and sizes, and faults that were corrected."""
 
 import numpy as np
 import pandas as pd
@@ -120,19 +120,19 @@ def test_the_squared_error_ranks_products_of_sparse_categories():
     assert roc_auc_score(y[2000:], model.decision_function(X[2000:])) > 0.88
 
 
-# ---- mishaps that were mended ------------------------------------------------------------------
+# ---- faults that were corrected -----------------------------------------------------------------
 
 
 def test_a_missing_value_has_an_effect_of_its_own():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 2))
-    gone = rng.random(2000) < 0.2
-    truth = np.where(gone, 3.0, 0.5 * X[:, 0])
+    missing = rng.random(2000) < 0.2
+    truth = np.where(missing, 3.0, 0.5 * X[:, 0])
     y = truth + 0.3 * rng.normal(size=2000)
-    X[gone, 0] = np.nan
+    X[missing, 0] = np.nan
     rows = [[np.nan, 0.0], [0.0, 0.0]]
     found = CPRegressor(random_state=0).fit(X, y).predict
-    # Seen over 20 seeds: 0.04 and 0.023. A gap taken for the mean of the column: 3 sqrt(0.2) = 1.3.
+    # Seen over 20 seeds: 0.04 and 0.023. With the mean of the column instead: 3 sqrt(0.2) = 1.3.
     assert np.sqrt(np.mean((found(X) - truth) ** 2)) < 0.15
     assert found(rows)[0] == pytest.approx(3.0, abs=0.15)
     share = CPClassifier(random_state=0).fit(X, y > 1.5).predict_proba(rows)[:, 1]

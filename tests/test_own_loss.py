@@ -1,4 +1,4 @@
-"""A loss that a user brings: it does all that polyadic's own losses do, or is refused by name."""
+"""A loss written by a user: it works like polyadic's own losses, or is refused by name."""
 
 import pickle
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ def table(n=200, seed=0):
 
 @dataclass(frozen=True)
 class Squares(losses.Loss):
-    """The squared error once more, written as a user would."""
+    """The squared error, written as a user would."""
 
     location_scale = True
     exact_curvature = True
@@ -65,7 +65,7 @@ class TorchSquares(losses.Loss):
 
 @dataclass(frozen=True)
 class Focal(losses.Loss):
-    """A loss for two classes: the logistic one, with less weight on what is clear already."""
+    """A loss for two classes: the logistic one, with less weight on rows predicted well."""
 
     targets = ("two classes",)
     link_name = "logit"
@@ -80,14 +80,14 @@ class Focal(losses.Loss):
         return -((1 - p) ** 2) * log_p, sign * (1 - p) ** 2 * (2 * p * log_p - (1 - p))
 
 
-# ---- the same as a loss of polyadic's own --------------------------------------------------------
+# ---- like polyadic's own losses ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("solver", ["adam", "als", "als+adam"])
 @pytest.mark.parametrize("family", ["hat", maps.Polynomial(3)], ids=["hat", "polynomial"])
 def test_the_squared_error_written_by_a_user_gives_the_same_model(solver, family):
     X, y = table()
-    # Two epochs: both take the same steps, and rounding has no time to grow. Over 4 seeds the
+    # Two epochs: both take the same steps, and rounding errors stay small. Over 4 seeds the
     # predictions had the same bits.
     few = {**FEW, "n_members": 1, "max_iter": 2, "early_stopping": False}
     ours = CPRegressor(maps=family, solver=solver, **few).fit(X, y).predict(X)
@@ -203,7 +203,7 @@ def test_the_torch_engine_uses_the_torch_form():
     assert np.all(np.isfinite(network.fit(X, y).predict(X)))
 
 
-# ---- what is refused -----------------------------------------------------------------------------
+# ---- refusals ------------------------------------------------------------------------------------
 
 
 def test_auto_takes_adam_and_least_squares_require_a_curvature():

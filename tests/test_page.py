@@ -126,7 +126,7 @@ def test_a_default_model_of_a_large_table_fits_into_a_megabyte_and_a_half(tmp_pa
 def test_a_default_model_of_california_fits_into_three_megabytes(tmp_path):
     with needs.data():
         split = fetch_california_housing(split="paper")
-    model = polyadic.CPRegressor(max_iter=2, random_state=0)  # the epochs do not move the knots
+    model = polyadic.CPRegressor(max_iter=2, random_state=0)  # epochs do not change the knots
     path = write(model.fit(split.X_train, split.y_train), split.X_test, split.y_test, tmp_path)
     assert len(model.history_) > 1
     assert path.stat().st_size < 3_000_000
@@ -236,7 +236,7 @@ def test_sliders_stop_at_ascending_values_from_end_to_end(tmp_path):
     assert stops[0].tolist() == [0.0, 1.0, 2.0]
     assert stops[1][[0, -1]].tolist() == [X[:, 1].min(), 1e9]
     assert np.all(np.diff(stops[1]) > 0)
-    assert stops[1][len(stops[1]) // 2] < 1  # one far value does not take the slider's room
+    assert stops[1][len(stops[1]) // 2] < 1  # an outlier does not take most of the slider
     assert stops[2].tolist() == [1.0]
 
 
@@ -257,7 +257,7 @@ def test_a_column_of_very_many_categories_offers_the_frequent_ones(tmp_path, mon
 
 @pytest.mark.parametrize("n_columns", [1, 2])
 def test_odd_tables_have_pages(n_columns, tmp_path):
-    X = np.full((30, n_columns), np.nan)  # nothing is known of the last column
+    X = np.full((30, n_columns), np.nan)  # the last column has no values
     X[:, 0] = np.arange(30.0)
     model = tiny_regressor().fit(X, np.arange(30.0))
     data = data_of(write(model, X[:1], [1.0], tmp_path))
@@ -310,7 +310,7 @@ def test_a_lone_surrogate_does_not_stop_the_page(fitted, tmp_path):
     assert data_of(write(*fitted, tmp_path, title="x\ud800"))["title"] == "x?"
 
 
-# ---- what is refused -----------------------------------------------------------------------------
+# ---- refusals ------------------------------------------------------------------------------------
 
 
 class Square(maps.Polynomial):

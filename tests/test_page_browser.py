@@ -23,7 +23,7 @@ from polyadic import explain, maps
 needs.package("playwright")
 from playwright.sync_api import sync_playwright  # noqa: E402
 
-# Chromium cannot use its sandbox as root, and need not talk to anyone.
+# Chromium cannot use its sandbox as root, and needs no network.
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -64,7 +64,7 @@ def browser():
 
 @pytest.fixture
 def visit(browser, tmp_path):
-    """Return what writes a page and opens it; afterwards nothing may have gone wrong in it."""
+    """Return a function that writes a page and opens it; no error and no request may follow."""
     tabs, wrong = [], []
 
     def open_page(model, X, y, width=1280, scheme="light", **more):
@@ -105,7 +105,7 @@ def show(tab, values):
 
 
 def agree(shown, model, row):
-    """Hold raw, prediction and Shapley values of the explained output against the model."""
+    """Compare raw, prediction and Shapley values of the explained output with the model."""
     raw = model.raw(row)[0]
     size = max(1.0, np.abs(raw).max())
     assert np.allclose(shown["raw"], raw, rtol=0, atol=1e-5 * size)
@@ -150,7 +150,7 @@ def test_members_and_additive_parts_are_computed_as_in_python(changes, visit):
 
 
 def check_rows(visit, model, X, y):
-    """Hold rows of the table, and others within and beyond its range, against the model."""
+    """Compare rows of the table, and others within and beyond its range, with the model."""
     tab = visit(model, X, y)
     spread = np.random.default_rng(1).normal(size=(4, 4))
     for row in np.vstack([X[:2], spread, 3 * spread[:2]]):
@@ -215,11 +215,11 @@ def test_bars_show_the_shapley_values_largest_first(visit):
     assert "other 4 columns" in tab.text_content("#shapley")
 
 
-# ---- hands on the page ---------------------------------------------------------------------------
+# ---- user input ----------------------------------------------------------------------------------
 
 
 def row_shown(tab, n_columns):
-    """Return the exact numbers that the controls stand for."""
+    """Return the exact numbers of the controls."""
     value = "n => document.querySelector(`.control[data-column='${n}']`).dataset.value"
     return np.array([[float(tab.evaluate(value, n)) for n in range(n_columns)]])
 
@@ -322,7 +322,7 @@ def test_columns_are_found_by_name(visit):
     assert sorted(seen) == ["x1", *(f"x{k}" for k in range(10, 16))]
 
 
-# The engine alone, milliseconds a move: a value set, the prediction and its Shapley values.
+# The engine alone, milliseconds per move: a value set, the prediction and its Shapley values.
 MOVES = """() => {
   const model = engine.open(JSON.parse(document.getElementById("data").textContent).model);
   const N = model.columns.length;
@@ -341,7 +341,7 @@ def test_a_change_of_one_value_is_computed_within_a_frame(visit):
     model = tiny_regressor(rank=256, max_iter=1).fit(X, X[:, 0])
     tab = visit(model, X, X[:, 0])
     assert model.tensor_.rank == 256
-    # The best of several: this machine may be busy with other tests.
+    # 16 ms is one frame of a screen at 60 Hz. The best of several: other tests may be running.
     assert min(np.median(tab.evaluate(MOVES)) for _ in range(7)) < 16
 
 
@@ -378,9 +378,9 @@ def test_the_policy_stops_foreign_scripts_and_loads(visit):
     visit.wrong.clear()
 
 
-# ---- for every reader ----------------------------------------------------------------------------
+# ---- accessibility -------------------------------------------------------------------------------
 
-# Text whose contrast with what is behind it is below 4.5, the AA rule, or 3 for large text.
+# Text whose contrast with its background is below 4.5, or 3 for large text: level AA of WCAG.
 FAINT = """() => {
   const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
   const light = (c) =>
@@ -406,29 +406,29 @@ FAINT = """() => {
 
 
 @pytest.fixture(scope="module")
-def wordy():
-    """A model whose names are long and whose table is wide."""
+def long_names():
+    """A model with long names, its table and its labels."""
     X, score = mixed_table()
     X = X.rename(columns={"area": "a_very_long_name_without_any_blank_in_it_" * 2, "grade": "g"})
     return tiny_classifier().fit(X, three_classes(score)), X, three_classes(score)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_has_enough_contrast_in_light_and_dark(scheme, visit, wordy):
-    tab = visit(*wordy, scheme=scheme)
+def test_text_has_enough_contrast_in_light_and_dark(scheme, visit, long_names):
+    tab = visit(*long_names, scheme=scheme)
     assert tab.evaluate(FAINT) == []
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
-def test_nothing_is_wider_than_the_screen(width, visit, wordy):
-    tab = visit(*wordy, width=width)
+def test_nothing_is_wider_than_the_screen(width, visit, long_names):
+    tab = visit(*long_names, width=width)
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     tab.fill("#column-1", "123456789.123456")
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_every_control_has_a_name_and_the_prediction_is_announced(visit, wordy):
-    tab = visit(*wordy)
+def test_every_control_has_a_name_and_the_prediction_is_announced(visit, long_names):
+    tab = visit(*long_names)
     nameless = """() => [...document.querySelectorAll("input, select, button")].filter((e) =>
       !(e.getAttribute("aria-label") || e.labels?.length || e.textContent.trim())).length"""
     assert tab.evaluate(nameless) == 0
@@ -441,8 +441,8 @@ def test_every_control_has_a_name_and_the_prediction_is_announced(visit, wordy):
     )
 
 
-def test_focus_can_be_seen(visit, wordy):
-    tab = visit(*wordy)
+def test_focus_can_be_seen(visit, long_names):
+    tab = visit(*long_names)
     for _ in range(12):
         tab.keyboard.press("Tab")
         outline = tab.evaluate("getComputedStyle(document.activeElement).outlineStyle")

@@ -20,7 +20,7 @@ from polyadic.training.strategies import FactorPenalties, TensorPrior
 
 
 def dense_tensor(cores):
-    """Write W out, (d_1, ..., d_N, L)."""
+    """Return the whole tensor W, (d_1, ..., d_N, L)."""
     out = cores.weights
     for factor in reversed(cores.factors):
         out = factor.reshape(len(factor), *[1] * (out.ndim - 2), *factor.shape[1:], 1) * out[None]
@@ -280,8 +280,8 @@ def test_validation_rows_choose_the_interaction():
     X, y, _ = noisy_table(n=400, n_noise=1)
     V, v, _ = noisy_table(n=400, n_noise=1, seed=1)
     model = CPClassifier(random_state=0).fit(X, y, X_val=V, y_val=v)
-    still = np.random.default_rng(0).integers(0, 2, 400)
-    misled = CPClassifier(random_state=0).fit(X, y, X_val=V, y_val=still)
+    random = np.random.default_rng(0).integers(0, 2, 400)
+    misled = CPClassifier(random_state=0).fit(X, y, X_val=V, y_val=random)
     assert model.interaction_ > misled.interaction_
 
 

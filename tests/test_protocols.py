@@ -1,4 +1,4 @@
-"""The paper's splits, held by the figures that simple models reach on them."""
+"""The paper's splits, checked by the scores of simple models on them."""
 
 import needs
 import numpy as np
@@ -38,7 +38,7 @@ def test_california_split_reaches_the_check_points(fetch):
     assert parts.X_test.shape == (4_128, 8)
     assert_standardised_on_train(parts)
     assert validation_error(LinearRegression(), parts) == pytest.approx(0.3712142443, abs=1e-10)
-    # On all rows it is 0.22361 and takes long: `make reproduce` holds it to that.
+    # On all rows it is 0.22361 and takes long: `make reproduce` checks that.
     assert validation_error(SVR(C=10), parts, 3_000) == pytest.approx(0.241247, abs=5e-6)
 
 

@@ -1,4 +1,4 @@
-"""Files made up by someone: whatever does not fit together is refused, in words."""
+"""Forged model files: inconsistent content is refused with a message."""
 
 import hashlib
 import json
@@ -48,7 +48,7 @@ def fitted():
 
 
 def forge(model, path, change):
-    """Save a model, change header and tensors, and put the checksums right."""
+    """Save a model, change header and tensors, and correct the checksums."""
     model.save(path)
     with safetensors.safe_open(path, framework="numpy") as file:
         header = json.loads(file.metadata()["polyadic"])
@@ -96,7 +96,7 @@ def put(*keys):
 
 
 def reshape(name, make):
-    """Return a change of one tensor; None takes it away."""
+    """Return a change of one tensor; None removes it."""
 
     def change(header, tensors):
         array = make(tensors.get(name))
@@ -240,7 +240,7 @@ FORGERIES = {
 
 
 def _as_polynomial(header, tensors, mean):
-    """Give column 0 a polynomial map whose mean is an array, which compiled code would overrun."""
+    """Give column 0 a polynomial map whose mean is an array, not a number as the kernel expects."""
     dim = len(tensors["factors.0"])
     names = ["mean_", "std_", "element_mean_", "element_std_"]
     header["maps"][0] = {"@map": "Polynomial", "params": {"d": dim}, "arrays": names}
@@ -400,8 +400,8 @@ def check_dropping(model, path):
     model.save(path)
     with safetensors.safe_open(path, framework="numpy") as file:
         entries, names = json.loads(file.metadata()["polyadic"]), list(file.keys())
-    spared = {"version", "sha256", "tensors_sha256"}  # not needed, or put right by forge
-    changes = [lambda header, _, key=key: header.pop(key) for key in entries.keys() - spared]
+    kept = {"version", "sha256", "tensors_sha256"}  # not needed, or corrected by forge
+    changes = [lambda header, _, key=key: header.pop(key) for key in entries.keys() - kept]
     changes += [lambda header, _, key=key: header["tensor"].pop(key) for key in entries["tensor"]]
     changes += [lambda _, tensors, key=key: tensors.pop(key) for key in names]
     for change in changes:

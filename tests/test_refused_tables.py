@@ -1,4 +1,4 @@
-"""Tables that are refused, and in which words."""
+"""Tables that are refused, and with which message."""
 
 import datetime
 

@@ -1,4 +1,4 @@
-"""Every part that is registered has an instance in tests/parts.py, on which its laws are tried."""
+"""Every part that is registered has an instance in tests/parts.py, on which its laws are tested."""
 
 import parts
 import pytest

@@ -39,7 +39,7 @@ def test_distinct_rows_are_distinct_and_keep_the_weight(rows, seed):
     found, total = contents(columns, y, weight)
     assert len(set(found)) == len(found)
     assert sum(total) == weight.sum()
-    # Shuffled rows, and rows repeated in the place of weights, give the same rows in that order.
+    # Shuffled rows, and rows repeated instead of weighted, give the same rows in the same order.
     shuffle = np.random.default_rng(seed).permutation(len(rows))
     moved = [c[shuffle] for c in columns]
     assert contents(moved, y[shuffle], weight[shuffle]) == (found, total)

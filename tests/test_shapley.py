@@ -37,7 +37,7 @@ def functions(model, coded):
 
 
 def combine(model, parts):
-    """Return f from one g : (k, R) and one u : (k, L) a column."""
+    """Return f from one g : (k, R) and one u : (k, L) per column."""
     product = np.prod([g for g, _ in parts], axis=0) @ model.tensor_.weights.astype(float)
     return model.tensor_.intercept + sum(u for _, u in parts) + product
 
@@ -70,7 +70,7 @@ def value_functions(model, X, background):
     return out
 
 
-def with_(chosen, *more):
+def joined(chosen, *more):
     return tuple(sorted((*chosen, *more)))
 
 
@@ -83,7 +83,7 @@ def brute_force(v, n_columns):
             if i not in chosen:
                 size = len(chosen)
                 weight = factorial(size) * factorial(n_columns - size - 1) / factorial(n_columns)
-                total = total + weight * (v[with_(chosen, i)] - v[chosen])
+                total = total + weight * (v[joined(chosen, i)] - v[chosen])
         out.append(total)
     return np.stack(out, axis=1)
 
@@ -95,7 +95,9 @@ def brute_force_pair(v, n_columns, i, j):
         if i not in chosen and j not in chosen:
             size = len(chosen)
             weight = factorial(size) * factorial(n_columns - size - 2) / factorial(n_columns - 1)
-            change = v[with_(chosen, i, j)] - v[with_(chosen, i)] - v[with_(chosen, j)] + v[chosen]
+            change = (
+                v[joined(chosen, i, j)] - v[joined(chosen, i)] - v[joined(chosen, j)] + v[chosen]
+            )
             total = total + weight * change
     return total
 
@@ -106,7 +108,7 @@ def close(found, expected):
 
 
 @cases
-@pytest.mark.parametrize("given", [False, True], ids=["marginals", "sample"])
+@pytest.mark.parametrize("given", [False, True], ids=["marginals", "rows"])
 def test_values_are_the_sum_over_all_subsets(case, given):
     model, X = case()
     rows, background = X[:7], X[3:9] if given else None
@@ -117,7 +119,7 @@ def test_values_are_the_sum_over_all_subsets(case, given):
 
 
 @cases
-@pytest.mark.parametrize("given", [False, True], ids=["marginals", "sample"])
+@pytest.mark.parametrize("given", [False, True], ids=["marginals", "rows"])
 def test_pairs_are_the_sum_over_all_subsets(case, given):
     model, X = case()
     rows, background = X[:4], X[3:6] if given else None
@@ -216,7 +218,7 @@ def test_values_agree_with_the_exact_explainer_of_shap(case):
     model, X = case()
     names = model.columns_.names
     frame = pd.DataFrame(X, columns=names) if isinstance(X, np.ndarray) else X
-    # That package wants numbers: rows of the table stand for what they hold.
+    # shap takes numbers only: it gets codes, and `predict` turns them back into values.
     codes = pd.DataFrame({n: pd.factorize(frame[n])[0] for n in frame})
     values = {n: pd.factorize(frame[n])[1] for n in frame}
 

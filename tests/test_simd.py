@@ -1,4 +1,4 @@
-"""Vectors: what they compute, from any address; what 64-bit ARM gets; and kernels without them."""
+"""Vectors: what they compute, at any address; code for 64-bit ARM; kernels without vectors."""
 
 import json
 import operator
@@ -79,7 +79,7 @@ def test_tables_are_padded_to_whole_vectors_of_either_kind():
 # ---- 64-bit ARM --------------------------------------------------------------------------------
 
 # Kernel, and the vector instructions that it must consist of.
-_HOT = {
+_ARM_VECTORS = {
     "train_epoch": "4s",
     "split_epoch": "4s",
     "normal_equations": "2d",
@@ -89,19 +89,19 @@ _HOT = {
 
 @pytest.fixture(scope="module")
 def arm():
-    """Return what `tests/arm.py` finds, in a process of its own: its code stays there."""
+    """Return the output of `tests/arm.py`, run in a process of its own."""
     place = Path(__file__).with_name("arm.py")
-    run = subprocess.run([sys.executable, place, *_HOT], capture_output=True, text=True)
+    run = subprocess.run([sys.executable, place, *_ARM_VECTORS], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout)
 
 
-@pytest.mark.parametrize("name", _HOT)
+@pytest.mark.parametrize("name", _ARM_VECTORS)
 @needs_vectors
 def test_kernels_compile_for_arm_into_its_vector_instructions(name, arm):
     text, assembly = arm[name]
     assert "llvm.x86" not in text
-    assert len(re.findall(rf"\bfmla\s+v\d+\.{_HOT[name]}", assembly)) > 10
+    assert len(re.findall(rf"\bfmla\s+v\d+\.{_ARM_VECTORS[name]}", assembly)) > 10
 
 
 # ---- without vectors ----------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_models_agree_with_and_without_vectors():
 
     plain, wide = fitted("0"), fitted("1")
     assert (plain[0], wide[0]) == (1, 8)
-    # Three epochs from one start: rounding has no time to grow. Over 20 seeds the largest
+    # Three epochs from one start: rounding errors stay small. Over 20 seeds the largest
     # difference was 2e-6, between CPU targets as between plain numbers and vectors.
     np.testing.assert_allclose(plain[1:], wide[1:], rtol=0, atol=1e-4)
 

@@ -21,6 +21,6 @@ SMALL = {"n_members": 1, "rank": 8, "max_iter": 60, "n_jobs": 1}
     ]
 )
 def test_estimator_obeys_scikit_learn(estimator, check, monkeypatch):
-    # Without it the check of array namespaces is left out. NumPy's is the one that is tried.
+    # Without it the check of array namespaces is skipped. The namespace tested is NumPy's.
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")
     check(estimator)

@@ -1,7 +1,7 @@
 """scikit-learn's own rules for the tensor-network estimators, all of them, for every format.
 
-Every format is tried as a regressor. What a classifier adds knows of formats only whether they take
-mapped or raw columns: one of each kind stands for all.
+Every format is tested as a regressor. The code of classifiers depends on the format only by whether
+it takes maps or raw columns: one format of each kind is enough.
 """
 
 import needs
@@ -22,9 +22,9 @@ TINY = {
 }
 RANKS = dict.fromkeys(networks.FORMATS, 3) | {"tucker": 2}
 WIDE = "check_sample_weight_equivalence_on_dense_data"  # thirty columns
-# Checks that ask for a score; to the others a model that has hardly begun to learn is as good. All
-# epochs are trained: the twenty held-out rows of a check may stop a run before it has begun to
-# learn (one tucker model in 81). scikit-learn asks for a score of 0.5; seen so over 61 seeds: 0.75.
+# Checks that require a score; for the others a barely trained model is enough. All epochs are
+# trained: the twenty held-out rows of a check may stop a run before it has learnt anything (one
+# tucker model in 81). scikit-learn requires a score of 0.5; the lowest of 61 seeds was 0.75.
 SCORED = {"check_regressors_train", "check_classifiers_train", "check_class_weight_classifiers"}
 LEARNING = {"max_iter": 25, "n_iter_no_change": 25}
 

@@ -1,4 +1,4 @@
-"""Laws that every solver keeps, above all that it refuses by name what it cannot minimise."""
+"""Laws of every solver; in particular, it refuses by name what it cannot minimise."""
 
 from dataclasses import dataclass, replace
 
@@ -81,8 +81,8 @@ def test_a_penalty_acts_or_is_refused_by_name(name, penalty):
             solve(name, harder)
         assert solver.name in str(error.value)
         return
-    free, held = solve(name, problem), solve(name, harder)
-    pairs = zip(free.cores.factors, held.cores.factors)
+    free, penalised = solve(name, problem), solve(name, harder)
+    pairs = zip(free.cores.factors, penalised.cores.factors)
     assert any(not np.array_equal(a, b) for a, b in pairs)
 
 
@@ -97,7 +97,7 @@ class Straight(losses.Loss):
 
     @staticmethod
     def value_and_slope(y, raw):
-        """Return the absolute error, rounded off."""
+        """Return a smooth version of the absolute error."""
         error = raw - y
         return np.sqrt(1.0 + error * error), error / np.sqrt(1.0 + error * error)
 

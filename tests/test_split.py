@@ -68,7 +68,7 @@ def test_split_epochs_match_the_plain_ones(loss, additive):
 
 
 class Helper:
-    """A thread that does all its work at a time of our choice."""
+    """A replacement of `Thread` that works when the subclass says."""
 
     def __init__(self, target, args, daemon):
         self.work = lambda: target(*args)

@@ -23,7 +23,7 @@ from polyadic.estimators.loading import load
 from polyadic.io.files import ModelFileError
 from polyadic.networks import FORMATS
 
-# Two epochs may well end far off, which is no matter here.
+# Two epochs may end far from the optimum, which does not matter here.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
@@ -152,11 +152,11 @@ def test_training_continues_after_loading(name, tmp_path):
 
 def test_missing_and_unseen_values_predict_the_same(tmp_path):
     model, X = built("named columns with categories and gaps")
-    strange = X.head(4).copy()
-    strange["city"] = ["Ulm", "Kiel", None, ""]
-    strange["area"] = [np.nan, 1e9, -1e9, 0.0]
+    unusual = X.head(4).copy()
+    unusual["city"] = ["Ulm", "Kiel", None, ""]
+    unusual["area"] = [np.nan, 1e9, -1e9, 0.0]
     again = round_trip(model, tmp_path)
-    assert again.predict(strange).tobytes() == model.predict(strange).tobytes()
+    assert again.predict(unusual).tobytes() == model.predict(unusual).tobytes()
 
 
 def test_losses_that_are_not_finite_stay_in_the_history(tmp_path):

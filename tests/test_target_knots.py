@@ -1,4 +1,4 @@
-"""Knots that the target places."""
+"""Knots placed by the target."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def n_by_target(hat, x, y):
     return len(np.setdiff1d(hat.clone().fit(x, y).knots_, without))
 
 
-# ---- where they lie ------------------------------------------------------------------------------
+# ---- positions -----------------------------------------------------------------------------------
 
 
 def test_both_sides_of_a_jump_get_a_knot(column):

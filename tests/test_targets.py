@@ -15,8 +15,8 @@ from mixed import labels, table
 import polyadic
 from polyadic import CPClassifier, CPRegressor, maps
 
-# What the environment says to compile for another CPU, or in another way. Without features, those
-# of the named CPU hold, and not this machine's.
+# Environment variables that compile for another CPU, or without vector types. Empty features mean
+# those of the named CPU, not of this machine.
 TARGETS = {
     "generic": {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""},
     "haswell": {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": ""},
@@ -46,7 +46,7 @@ def numeric(n=400):
 
 
 def fitted():
-    """Return models by name, and their tables: every loss, maps of every kind, gaps, categories."""
+    """Return models by name, and their tables: maps of every kind, missing values, categories."""
     X, y = numeric()
     frame, target = table(400)
     each = [maps.Polynomial(6), maps.BSpline(), maps.Fourier(), maps.Chebyshev(), maps.Hat(), "hat"]
@@ -72,8 +72,8 @@ def predict(folder):
     return found
 
 
-def predict_elsewhere(folder, target):
-    """Predict in a process that compiles for another target, and keeps what it compiled."""
+def predict_in_process(folder, target):
+    """Predict in a process that compiles for another target, and caches what it compiled."""
     cache = Path(os.environ["NUMBA_CACHE_DIR"])
     if target != "plain":  # whose kernels have names of their own: test_simd.py uses them too
         cache /= f"target-{target}"
@@ -102,7 +102,7 @@ def expected(folder):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_saved_model_predicts_the_same_on_every_target(folder, expected, target):
-    found = predict_elsewhere(folder, target)
+    found = predict_in_process(folder, target)
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         scale = np.abs(values).max()

@@ -42,7 +42,7 @@ def _one_thread():
 
 
 def pack(cores, dtype=torch.float64):
-    """Return a network that learns."""
+    """Return a network whose parameters require gradients."""
     network = engine.Network.pack(cores, CPU, dtype)
     for parameter in network.parameters():
         parameter.requires_grad_(True)
@@ -138,7 +138,7 @@ def test_unpacking_gives_back_what_was_packed(case):
 
 
 def check_by_differences(function, parameters, n_places=12, step=1e-6):
-    """Hold autograd's gradient to central differences at some entries of every parameter."""
+    """Compare autograd's gradient with central differences at some entries of every parameter."""
     gradients = torch.autograd.grad(function(), parameters)
     rng = np.random.default_rng(0)
     for parameter, gradient in zip(parameters, gradients):
@@ -290,11 +290,11 @@ def test_adam_takes_the_same_steps_on_both_engines(order, fixed_weights):
     problem = dense_problem(order)
     cores = parts.random_cores(problem.local.dims, 4, 2, zeros=0.0)
     cores = replace(cores, intercept=problem.intercept)
-    plan = {"learning_rate": 0.01, "batch_size": 16, "max_iter": 3, "ema_decay": 0.9}
+    settings = {"learning_rate": 0.01, "batch_size": 16, "max_iter": 3, "ema_decay": 0.9}
     free = np.zeros((4, 2)) if fixed_weights else None
     runs = [
         solver.solve(problem, cores, free, np.random.default_rng(7))
-        for solver in (Adam(**plan), TorchOptim(**plan, weigh_columns=True))
+        for solver in (Adam(**settings), TorchOptim(**settings, weigh_columns=True))
     ]
     fused, found = (run.cores for run in runs)
     for a, b in zip([*fused.factors, fused.weights], [*found.factors, found.weights]):
@@ -338,7 +338,7 @@ def test_mean_loss_is_the_loss(loss, n_outputs):
         y = rng.integers(0, 3, (12, 1)).astype(float)
     else:
         raw[0] = y[0]  # where quantiles have their kink
-        raw[1] = 70.0  # beyond what exp can do in single precision
+        raw[1] = 70.0  # exp overflows in single precision
         raw[2] = -70.0
     weight = rng.random(12) + 0.5
     weight /= weight.mean()
@@ -427,7 +427,7 @@ def test_held_out_rows_are_copied_to_the_device_once(monkeypatch):
 
     monkeypatch.setattr(engine, "Features", counted)
     TorchOptim(max_iter=5).solve(problem, cores, None, np.random.default_rng(0))
-    assert len(made) == 2  # rows to learn from, rows to be judged on
+    assert len(made) == 2  # training rows, held-out rows
 
 
 def test_the_best_epoch_is_kept_and_not_overwritten():
@@ -449,7 +449,7 @@ def test_average_is_the_running_mean_of_the_parameters():
     for _ in range(6):
         run.train(rates, rng)
         mean = 0.8 * mean + 0.2 * run.network.table.detach().numpy()
-    assert not any(a.requires_grad for a in run.average)  # it holds no graph of the steps
+    assert not any(a.requires_grad for a in run.average)  # it keeps no graph of the steps
     np.testing.assert_allclose(run.averaged(None).table, mean, rtol=1e-5, atol=1e-6)
 
 
