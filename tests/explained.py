@@ -8,7 +8,7 @@ import pytest
 
 from polyadic import CPClassifier, CPRegressor, maps
 
-ROWS, FEW = 60, {"rank": 4, "n_members": 1, "max_iter": 2, "random_state": 0}
+ROWS, FAST = 60, {"rank": 4, "n_members": 1, "max_iter": 2, "random_state": 0}
 
 
 def numbers(seed=0, n_columns=3):
@@ -35,55 +35,55 @@ def mixed():
 
 def one_output():
     X = numbers()
-    return CPRegressor(**FEW).fit(X, target(X)), X
+    return CPRegressor(**FAST).fit(X, target(X)), X
 
 
 def three_outputs():
     X = numbers()
-    return CPRegressor(**FEW).fit(X, np.column_stack([target(X, s) for s in range(3)])), X
+    return CPRegressor(**FAST).fit(X, np.column_stack([target(X, s) for s in range(3)])), X
 
 
 def additive_part():
     X = numbers()
     y = np.column_stack([target(X, s) for s in range(2)])
-    model = CPRegressor(**FEW | {"rank": 2, "init": "linear"}).fit(X, y)
+    model = CPRegressor(**FAST | {"rank": 2, "init": "linear"}).fit(X, y)
     assert model.tensor_.additive is not None
     return model, X
 
 
 def merged_members():
     X = np.random.default_rng(3).normal(size=(ROWS, 3))
-    model = CPRegressor(maps=maps.Hat(n_knots=4), **FEW | {"n_members": 2}).fit(X, target(X))
+    model = CPRegressor(maps=maps.Hat(n_knots=4), **FAST | {"n_members": 2}).fit(X, target(X))
     return model, X[:9]
 
 
 def merged_additive():
     X = numbers()
-    model = CPRegressor(**FEW | {"rank": 2, "init": "linear", "n_members": 2}).fit(X, target(X))
+    model = CPRegressor(**FAST | {"rank": 2, "init": "linear", "n_members": 2}).fit(X, target(X))
     assert model.tensor_.additive is not None
     return model, X
 
 
 def mixed_columns():
     X = mixed()
-    return CPRegressor(**FEW).fit(X, target(numbers())), X
+    return CPRegressor(**FAST).fit(X, target(numbers())), X
 
 
 def no_constant():
     X = numbers()
     map_ = maps.Polynomial(4, normalize=True)
-    return CPRegressor(maps=map_, init="gaussian", **FEW).fit(X, target(X)), X
+    return CPRegressor(maps=map_, init="gaussian", **FAST).fit(X, target(X)), X
 
 
 def two_classes():
     X = mixed()
-    return CPClassifier(**FEW).fit(X, np.where(target(numbers()) > 0, "high", "low")), X
+    return CPClassifier(**FAST).fit(X, np.where(target(numbers()) > 0, "high", "low")), X
 
 
 def three_classes():
     X = mixed()
     label = np.digitize(target(numbers()), [-1.0, 1.0])
-    return CPClassifier(**FEW).fit(X, np.array(["low", "middle", "high"])[label]), X
+    return CPClassifier(**FAST).fit(X, np.array(["low", "middle", "high"])[label]), X
 
 
 def merged_classes():
@@ -96,26 +96,26 @@ def merged_classes():
 def separate_outputs():
     X = numbers()
     y = np.column_stack([target(X, s) for s in range(2)])
-    return CPRegressor(separate_outputs=True, **FEW).fit(X, y), X
+    return CPRegressor(separate_outputs=True, **FAST).fit(X, y), X
 
 
 def squared_labels():
     X = mixed()
     label = np.digitize(target(numbers()), [-1.0, 1.0])
-    model = CPClassifier(loss="squared_error", class_weight={0: 1, 1: 3, 2: 1}, **FEW)
+    model = CPClassifier(loss="squared_error", class_weight={0: 1, 1: 3, 2: 1}, **FAST)
     return model.fit(X, label), X
 
 
 def odd_columns():
     X = pd.DataFrame({"same": np.ones(ROWS), "none": np.full(ROWS, np.nan)})
     X["rare"] = pd.Categorical(np.where(np.arange(ROWS) < 2, "few", "many"))
-    model = CPRegressor(maps={"rare": maps.OneHot(min_count=5)}, **FEW)
+    model = CPRegressor(maps={"rare": maps.OneHot(min_count=5)}, **FAST)
     return model.fit(X, target(numbers())), X
 
 
 def one_column():
     X = numbers(n_columns=1)
-    return CPRegressor(**FEW).fit(X, X[:, 0] ** 2), X
+    return CPRegressor(**FAST).fit(X, X[:, 0] ** 2), X
 
 
 CASES = [

@@ -11,8 +11,8 @@ from polyadic import CPClassifier, CPRegressor
 TYPES = {"f4": np.float32, "f8": np.float64}
 # Names that would run a script, or break out of an attribute, if the page did not escape them.
 HOSTILE = "<script>alert(1)</script>"
-WORSE = "\"'></script><img src=x onerror=alert(1)>&amp;\u2028"
-TINY = {"rank": 3, "n_members": 1, "max_iter": 3, "solver": "adam", "random_state": 0}
+HOSTILE_QUOTES = "\"'></script><img src=x onerror=alert(1)>&amp;\u2028"
+FAST = {"rank": 3, "n_members": 1, "max_iter": 3, "solver": "adam", "random_state": 0}
 
 
 def numeric_table(n_rows=200, n_columns=4, missing=0.1, seed=0):
@@ -26,7 +26,9 @@ def numeric_table(n_rows=200, n_columns=4, missing=0.1, seed=0):
 def mixed_table(n_rows=240, seed=0):
     """Return two numbers and two categories with hostile names, missing values, and a score."""
     rng = np.random.default_rng(seed)
-    city = np.array(["Ulm", "Bonn", HOSTILE, WORSE], dtype=object)[rng.integers(0, 4, n_rows)]
+    city = np.array(["Ulm", "Bonn", HOSTILE, HOSTILE_QUOTES], dtype=object)[
+        rng.integers(0, 4, n_rows)
+    ]
     grade = np.array([1, 2, 3], dtype=object)[rng.integers(0, 3, n_rows)]
     area = rng.gamma(3.0, 30.0, n_rows)
     rooms = rng.integers(1, 6, n_rows).astype(float)
@@ -42,11 +44,11 @@ def three_classes(score):
 
 
 def tiny_regressor(**changes):
-    return CPRegressor(**(TINY | changes))
+    return CPRegressor(**(FAST | changes))
 
 
 def tiny_classifier(**changes):
-    return CPClassifier(**(TINY | changes))
+    return CPClassifier(**(FAST | changes))
 
 
 def decode(array):

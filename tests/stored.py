@@ -13,7 +13,7 @@ from polyadic.estimators.loading import load
 from polyadic.estimators.saving import save
 from polyadic.networks import FORMATS
 
-TINY = {"rank": 4, "n_members": 1, "max_iter": 2, "random_state": 0}
+FAST = {"rank": 4, "n_members": 1, "max_iter": 2, "random_state": 0}
 NETWORK = {"rank": 4, "order": 3, "max_iter": 2, "random_state": 0}
 ROWS = 60
 PACKED = {"packed", "packed_hats"}  # attributes made from the others when needed
@@ -66,29 +66,29 @@ class Steps(maps.FeatureMap):
 def build_named():
     X = frame()
     y = X["rooms"] + X["area"].fillna(0) * (X["city"] == "Ulm")
-    return CPRegressor(**TINY).fit(X, y), X
+    return CPRegressor(**FAST).fit(X, y), X
 
 
 def build_labels(labels, **options):
     X = numbers()
     y = np.asarray(labels)[np.arange(ROWS) % len(labels)]
-    return CPClassifier(**{**TINY, **options}).fit(X, y), X
+    return CPClassifier(**{**FAST, **options}).fit(X, y), X
 
 
 def build_numbers(y=None, n_columns=3, **options):
     X = numbers(n_columns)
     y = X[:, 0] * X[:, 1] + 1.0 if y is None else y
-    return CPRegressor(**{**TINY, **options}).fit(X, y), X
+    return CPRegressor(**{**FAST, **options}).fit(X, y), X
 
 
 def build_one_hot(own):
     X = np.random.default_rng(3).integers(0, 5, (ROWS, 2))
-    return CPRegressor(maps=own, **TINY).fit(X, X[:, 0] - X[:, 1]), X
+    return CPRegressor(maps=own, **FAST).fit(X, X[:, 0] - X[:, 1]), X
 
 
 def build_passes():
     X = numbers()
-    model = CPClassifier(**TINY)
+    model = CPClassifier(**FAST)
     for rows in (slice(0, 30), slice(30, ROWS)):
         model.partial_fit(X[rows], X[rows, 0] > 0, classes=[False, True])
     return model, X

@@ -14,7 +14,7 @@ from polyadic import CPClassifier, CPRegressor, explain, maps, networks
 from polyadic.explain import coefficient, coefficients
 from polyadic.explain.elements import affine_powers
 
-ROWS, FEW = 40, {"rank": 3, "n_members": 1, "max_iter": 2, "random_state": 0}
+ROWS, FAST = 40, {"rank": 3, "n_members": 1, "max_iter": 2, "random_state": 0}
 
 
 def numbers(n_columns=3):
@@ -39,16 +39,16 @@ def target(n_outputs=1):
 
 
 def polynomials(**kwargs):
-    return CPRegressor(maps=maps.Polynomial(3), **FEW | kwargs).fit(numbers(), target())
+    return CPRegressor(maps=maps.Polynomial(3), **FAST | kwargs).fit(numbers(), target())
 
 
 def standardised():
     map_ = maps.Polynomial(4, standardize=True)
-    return CPRegressor(maps=map_, **FEW).fit(numbers(), target())
+    return CPRegressor(maps=map_, **FAST).fit(numbers(), target())
 
 
 def two_outputs():
-    return CPRegressor(maps=maps.Polynomial(3), **FEW).fit(numbers(), target(2))
+    return CPRegressor(maps=maps.Polynomial(3), **FAST).fit(numbers(), target(2))
 
 
 def merged():
@@ -56,7 +56,7 @@ def merged():
 
 
 def additive():
-    model = CPRegressor(maps="polynomial", **FEW | {"rank": 1, "init": "linear"})
+    model = CPRegressor(maps="polynomial", **FAST | {"rank": 1, "init": "linear"})
     model.fit(numbers(), target(2))
     assert model.tensor_.additive is not None
     return model
@@ -64,23 +64,23 @@ def additive():
 
 def categories():
     own = {"x0": maps.Polynomial(3), "x1": maps.Polynomial(2, standardize=True)}
-    return CPRegressor(maps=own, **FEW).fit(mixed(), target(3))
+    return CPRegressor(maps=own, **FAST).fit(mixed(), target(3))
 
 
 def other_maps():
     own = {"x0": maps.Hat(n_knots=3), "x1": maps.Fourier(n_frequencies=1), "x2": maps.Chebyshev(3)}
-    return CPRegressor(maps=own, **FEW | {"n_members": 2}).fit(numbers(), target())
+    return CPRegressor(maps=own, **FAST | {"n_members": 2}).fit(numbers(), target())
 
 
 def no_constant():
     own = {"x0": maps.Polynomial(3, normalize=True), "x1": maps.Polynomial(2)}
-    model = CPRegressor(maps=own, **FEW | {"init": "gaussian"})
+    model = CPRegressor(maps=own, **FAST | {"init": "gaussian"})
     return model.fit(numbers(2), target(2))
 
 
 def classes():
     label = np.where(target()[:, 0] > 10, "high", "low")
-    return CPClassifier(maps={"x0": maps.Polynomial(3)}, **FEW).fit(mixed(), label)
+    return CPClassifier(maps={"x0": maps.Polynomial(3)}, **FAST).fit(mixed(), label)
 
 
 CASES = [
@@ -102,7 +102,7 @@ def network(name, kwargs, n_outputs):
     own = {"x0": maps.Polynomial(3), "x1": maps.Polynomial(3, standardize=True)}
     if not networks.FORMATS[name].constants:
         own = dict.fromkeys(own, maps.Polynomial(2))
-    model = CPRegressor(maps=own, **FEW).fit(mixed(), target(n_outputs))
+    model = CPRegressor(maps=own, **FAST).fit(mixed(), target(n_outputs))
     tensor = parts.random_network(name, kwargs, [m.dim for m in model.maps_], n_outputs)
     center, scale = np.arange(n_outputs) + 0.5, np.linspace(0.5, 3.0, n_outputs)
     model.tensor_ = tensor.rescale(center, scale)
@@ -178,7 +178,7 @@ def test_one_coefficient_is_that_of_the_list(case):
 
 @pytest.mark.parametrize("n_outputs", [1, 3])
 def test_coefficients_are_the_entries_of_the_weight_tensor(n_outputs):
-    model = CPRegressor(maps=maps.Chebyshev(3), **FEW).fit(numbers(), target(n_outputs))
+    model = CPRegressor(maps=maps.Chebyshev(3), **FAST).fit(numbers(), target(n_outputs))
     dense = model.tensor_.to_dense()
     dense[0, 0, 0] += model.intercept_
     for at in product(range(3), repeat=3):
@@ -228,7 +228,7 @@ def with_moved_constant(model, seed=0):
 def test_moving_numbers_from_categories_to_the_constant_changes_no_coefficient():
     # The indicators of a column without missing values add up to one, as does the constant.
     X, y, own = known_polynomial()
-    model = CPRegressor(maps=own, **FEW).fit(X, y)
+    model = CPRegressor(maps=own, **FAST).fit(X, y)
     other = with_moved_constant(model)
     np.testing.assert_allclose(other.predict(X), model.predict(X), rtol=1e-4)
     for a, b in zip(coefficients(model, 3, None).rows, coefficients(other, 3, None).rows):
@@ -244,7 +244,7 @@ def test_moving_numbers_from_categories_to_the_constant_changes_no_coefficient()
 def test_that_move_changes_coefficients_where_a_row_has_no_category():
     X, y, own = known_polynomial()
     X.loc[0, "city"] = None
-    model = CPRegressor(maps=own, **FEW).fit(X, y)
+    model = CPRegressor(maps=own, **FAST).fit(X, y)
     found = [coefficient(m, {"a": 1, "b": 1}) for m in (model, with_moved_constant(model))]
     # Seen over 20 seeds: 2e-4 to 1e-2. Without such a row they agree to 1e-9.
     assert abs(found[0] - found[1]) > 1e-5
@@ -274,7 +274,7 @@ def test_deviations_follow_from_the_marginals_of_any_map(case):
 def test_the_unit_of_a_column_does_not_change_sizes():
     X, y = numbers(), target()
     small, large = (
-        CPRegressor(maps=maps.Polynomial(3), **FEW).fit(X * unit, y) for unit in (1.0, 1024.0)
+        CPRegressor(maps=maps.Polynomial(3), **FAST).fit(X * unit, y) for unit in (1.0, 1024.0)
     )
     large.tensor_ = small.tensor_  # the random start depends on the values of a column
     for a, b in zip(coefficients(small).rows, coefficients(large).rows, strict=True):
@@ -293,7 +293,7 @@ def test_a_product_must_contain_every_column_without_a_constant():
 
 def test_a_rare_category_has_no_indicator():
     X = mixed()
-    model = CPRegressor(maps={"city": maps.OneHot(min_count=12)}, **FEW).fit(X, target())
+    model = CPRegressor(maps={"city": maps.OneHot(min_count=12)}, **FAST).fit(X, target())
     assert (X["city"] == "Ulm").sum() < 12
     assert coefficient(model, {"city": "Ulm"}) == 0.0
     assert coefficient(model, {"city": "Kiel"}) != 0.0
@@ -302,15 +302,15 @@ def test_a_rare_category_has_no_indicator():
 
 def test_a_column_that_never_varies_has_no_size():
     X = numbers().assign(x1=4.0)
-    model = CPRegressor(maps=maps.Polynomial(2), **FEW).fit(X, target())
+    model = CPRegressor(maps=maps.Polynomial(2), **FAST).fit(X, target())
     own = [row for row in coefficients(model, top=None).rows if "x1" in row.factors]
     assert [row.size for row in own] == pytest.approx([0.0] * len(own), abs=1e-6)
 
 
 def test_a_column_of_a_constant_only_is_in_no_product():
-    model = CPRegressor(maps={"x1": maps.Polynomial(1)}, **FEW).fit(numbers(2), target())
+    model = CPRegressor(maps={"x1": maps.Polynomial(1)}, **FAST).fit(numbers(2), target())
     assert all("x1" not in row.factors for row in coefficients(model, top=None).rows)
-    alone = CPRegressor(maps=maps.Polynomial(1), **FEW).fit(numbers(1), target())
+    alone = CPRegressor(maps=maps.Polynomial(1), **FAST).fit(numbers(1), target())
     assert coefficients(alone).rows == []
 
 
@@ -348,7 +348,7 @@ def test_affine_powers_are_the_powers():
 @pytest.mark.parametrize("unit", [1e200, 1e-200])
 def test_powers_beyond_the_range_of_numbers_are_refused(unit):
     X = unit * numbers(2)
-    model = CPRegressor(maps=maps.Polynomial(3), **FEW).fit(X, target())
+    model = CPRegressor(maps=maps.Polynomial(3), **FAST).fit(X, target())
     with pytest.raises(ValueError, match=r"Powers up to 2 of column 'x0' .* Rescale the column"):
         coefficient(model, {})
 
@@ -399,7 +399,7 @@ def test_wrong_settings_are_refused(setting):
 
 def test_more_products_than_can_be_listed_are_refused():
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(ROWS, 40)))
-    model = CPRegressor(maps=maps.Polynomial(3), **FEW).fit(X, target())
+    model = CPRegressor(maps=maps.Polynomial(3), **FAST).fit(X, target())
     with pytest.raises(ValueError, match=r"max_order=6 over 40 .* products, .* Lower max_order"):
         coefficients(model, max_order=6)
 

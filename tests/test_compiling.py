@@ -17,17 +17,17 @@ from polyadic.training import compiling, members
 
 X = np.random.default_rng(0).normal(size=(120, 3))
 Y = X[:, 0] * X[:, 1] + X[:, 2]
-FEW = {"random_state": 0, "n_members": 1, "rank": 3}
+FAST = {"random_state": 0, "n_members": 1, "rank": 3}
 # A fit, and the needs from which its kernels are compiled ahead.
 FITS = {
-    "regression": (lambda: CPRegressor(**FEW).fit(X, Y), Needs(members=False)),
+    "regression": (lambda: CPRegressor(**FAST).fit(X, Y), Needs(members=False)),
     "members": (lambda: CPRegressor(max_iter=2, random_state=0).fit(X, Y), Needs()),
     "polynomials": (
-        lambda: CPRegressor(maps=maps.Polynomial(3), **FEW).fit(X, Y),
+        lambda: CPRegressor(maps=maps.Polynomial(3), **FAST).fit(X, Y),
         Needs(Form(dense=True), members=False),
     ),
     "order": (
-        lambda: CPRegressor(order_alpha=0.1, max_iter=2, solver="adam", **FEW).fit(X, Y),
+        lambda: CPRegressor(order_alpha=0.1, max_iter=2, solver="adam", **FAST).fit(X, Y),
         Needs(Form(order=True), least_squares=False, members=False),
     ),
     "two classes": (
@@ -35,11 +35,13 @@ FITS = {
         Needs(adam=False, prior=True),
     ),
     "a loss of one's own": (
-        lambda: CPRegressor(loss=parts.Expectile(), max_iter=2, solver="als+adam", **FEW).fit(X, Y),
+        lambda: CPRegressor(loss=parts.Expectile(), max_iter=2, solver="als+adam", **FAST).fit(
+            X, Y
+        ),
         Needs(Form(own_loss=True), members=False),
     ),
     "three classes": (
-        lambda: CPClassifier(max_iter=2, **FEW).fit(X, np.digitize(Y, [-1, 1])),
+        lambda: CPClassifier(max_iter=2, **FAST).fit(X, np.digitize(Y, [-1, 1])),
         Needs(least_squares=False, members=False),
     ),
 }

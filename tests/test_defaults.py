@@ -13,7 +13,7 @@ from polyadic.solvers.sequences import AdamThenAls, AlsThenAdam
 from polyadic.training.merge import Member, merge
 from polyadic.training.strategies import FactorPenalties
 
-QUICK = {"rank": 4, "max_iter": 8, "random_state": 0}
+FAST = {"rank": 4, "max_iter": 8, "random_state": 0}
 
 
 def noisy_table(n=400, n_columns=4, noise=0.1, seed=0):
@@ -38,12 +38,13 @@ def strengths_used(monkeypatch, estimator, n=400):
 
 def test_auto_takes_adam_where_a_row_has_more_slots_than_least_squares_supports():
     X = np.random.default_rng(0).random((60, 2))
-    model = CPRegressor(maps=maps.BSpline(degree=4), n_members=1, max_iter=1).fit(X, X[:, 0])
-    assert np.all(np.isfinite(model.predict(X)))
+    model = CPRegressor(maps=maps.BSpline(degree=4), n_members=1, max_iter=1)
+    assert isinstance(solver_of(model, X, X[:, 0]), Adam)
+    assert np.all(np.isfinite(model.fit(X, X[:, 0]).predict(X)))
 
 
 def test_the_first_members_try_every_strength_and_the_others_take_the_best(monkeypatch):
-    model = CPRegressor(n_members=4, n_jobs=1, **QUICK)
+    model = CPRegressor(n_members=4, n_jobs=1, **FAST)
     used = strengths_used(monkeypatch, model)
     tried = [
         s for s in FactorPenalties.strengths for _ in range(2)
@@ -58,18 +59,18 @@ def test_the_first_members_try_every_strength_and_the_others_take_the_best(monke
     "params", [{"n_members": 1}, {"n_members": 3, "l2": 0.1, "smoothness": 0.1}]
 )
 def test_no_strength_is_tried_where_there_is_nothing_to_choose(monkeypatch, params):
-    used = strengths_used(monkeypatch, CPRegressor(**QUICK, **params))
+    used = strengths_used(monkeypatch, CPRegressor(**FAST, **params))
     assert used == [1.0] * params["n_members"]
 
 
 def test_no_strength_is_tried_without_held_out_rows(monkeypatch):
-    model = CPRegressor(n_members=3, early_stopping=False, **QUICK)
+    model = CPRegressor(n_members=3, early_stopping=False, **FAST)
     assert strengths_used(monkeypatch, model) == [1.0] * 3
 
 
 def test_threads_do_not_change_what_is_chosen():
     X, y = noisy_table()
-    one, two = (CPRegressor(n_members=3, n_jobs=n, **QUICK).fit(X, y).predict(X) for n in (1, 2))
+    one, two = (CPRegressor(n_members=3, n_jobs=n, **FAST).fit(X, y).predict(X) for n in (1, 2))
     np.testing.assert_array_equal(one, two)
 
 
@@ -181,7 +182,7 @@ def test_a_fit_that_only_gets_worse_is_stopped_early():
 
 def test_a_member_that_learnt_nothing_is_left_out():
     X, y = noisy_table()
-    model = CPRegressor(n_members=1, **QUICK).fit(X, y)
+    model = CPRegressor(n_members=1, **FAST).fit(X, y)
     maps_, cores = model.maps_, model.tensor_
 
     def member(loss):

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from explained import (
-    FEW,
+    FAST,
     average,
     cases,
     mixed,
@@ -123,8 +123,8 @@ def dependent():
 def fitted(X, classes):
     y = X[:, 0] * X[:, 1] + np.sin(X[:, 2])
     if classes:
-        return CPClassifier(**FEW).fit(X, y > 0)
-    return CPRegressor(**FEW | {"max_iter": 30}).fit(X, (y - y.mean()) / y.std())
+        return CPClassifier(**FAST).fit(X, y > 0)
+    return CPRegressor(**FAST | {"max_iter": 30}).fit(X, (y - y.mean()) / y.std())
 
 
 @pytest.mark.parametrize("chosen", SETS[:4], ids=str)
@@ -165,10 +165,10 @@ def test_effects_need_no_table(case):
 
 def test_the_model_keeps_the_marginals_of_its_training_table():
     X = numbers()
-    model = CPRegressor(**FEW).fit(X, target(X))
+    model = CPRegressor(**FAST).fit(X, target(X))
     remembered, given = explain.effects(model), explain.effects(model, background=X)
     np.testing.assert_allclose(remembered.variance, given.variance, rtol=1e-12)
-    weighted = CPRegressor(**FEW).fit(X, target(X), sample_weight=np.arange(len(X)) % 3)
+    weighted = CPRegressor(**FAST).fit(X, target(X), sample_weight=np.arange(len(X)) % 3)
     repeated = np.repeat(X, np.arange(len(X)) % 3, axis=0)
     np.testing.assert_allclose(
         explain.effects(weighted).variance,
@@ -211,7 +211,7 @@ def test_the_effect_of_a_missing_value_is_that_of_a_row_without_it():
 def test_the_density_of_few_values_is_their_share():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.random(1000) < 0.54, rng.choice([0.0, 100.0], 1000, p=[0.1, 0.9])])
-    model = CPRegressor(**FEW).fit(X, X[:, 0])
+    model = CPRegressor(**FAST).fit(X, X[:, 0])
     found = explain.effects(model)
     for n in range(2):
         counts, _ = np.histogram(X[:, n], found.edges[n])
@@ -224,7 +224,7 @@ def test_probabilities_are_those_of_the_model():
     for values in explain.effects(model, scale="response").values:
         np.testing.assert_allclose(values.sum(axis=1), 1.0)
         assert values.min() >= 0
-    two = CPClassifier(loss="squared_error", **FEW).fit(X, np.arange(len(X)) % 2)
+    two = CPClassifier(loss="squared_error", **FAST).fit(X, np.arange(len(X)) % 2)
     text = explain.describe(two, X[:1])
     assert f"is {100 * two.predict_proba(X[:1])[0, 1]:.0f} %" in text
 
@@ -232,7 +232,7 @@ def test_probabilities_are_those_of_the_model():
 def test_class_weights_do_not_change_the_marginals():
     X = numbers()
     y = np.arange(len(X)) % 10 == 0
-    plain, balanced = (CPClassifier(class_weight=w, **FEW).fit(X, y) for w in (None, "balanced"))
+    plain, balanced = (CPClassifier(class_weight=w, **FAST).fit(X, y) for w in (None, "balanced"))
     for a, b in zip(plain.marginals_, balanced.marginals_):
         np.testing.assert_allclose(a.quantiles, b.quantiles)
         assert a.weight == pytest.approx(b.weight)
@@ -254,14 +254,14 @@ def test_constant_and_missing_columns_have_no_effect():
 
 def test_a_constant_model_has_shares_of_zero():
     X = numbers()
-    model = CPRegressor(**FEW).fit(X, np.full(len(X), 7.0))
+    model = CPRegressor(**FAST).fit(X, np.full(len(X), 7.0))
     assert explain.sobol(model).total.tolist() == [0.0, 0.0, 0.0]
     assert explain.in_words(model) == []
 
 
 def test_a_function_that_is_zero_in_the_background_is_not_zero_elsewhere():
     X = mixed()
-    model = CPRegressor(**FEW).fit(X, target(numbers()))
+    model = CPRegressor(**FAST).fit(X, target(numbers()))
     model.tensor_.factors[1][0] = 0.0  # the constant, the only element of a missing value
     background = X[X["b"].isna()]
     grid = [[-1.0, 0.2, 2.0]]
@@ -276,14 +276,14 @@ def test_a_function_that_is_zero_in_the_background_is_not_zero_elsewhere():
 
 def test_densities_add_up_to_the_rows_that_are_known():
     X = mixed()
-    model = CPRegressor(**FEW).fit(X, target(numbers()))
+    model = CPRegressor(**FAST).fit(X, target(numbers()))
     found = explain.effects(model)
     for name, density in zip(X, found.density):
         assert density.sum() == pytest.approx(X[name].notna().mean())
     assert found.edges[2] is None
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.uniform(0, 1, 4000), rng.normal(size=4000) ** 3])
-    model = CPRegressor(**FEW).fit(X, X[:, 0])
+    model = CPRegressor(**FAST).fit(X, X[:, 0])
     found = explain.effects(model)
     for n in range(2):
         counts, _ = np.histogram(X[:, n], found.edges[n])
@@ -292,7 +292,7 @@ def test_densities_add_up_to_the_rows_that_are_known():
 
 def test_the_effect_of_a_column_of_few_values_is_shown_at_those():
     X = np.random.default_rng(0).integers(0, 6, (200, 2)).astype(float)
-    model = CPRegressor(**FEW).fit(X, X[:, 0])
+    model = CPRegressor(**FAST).fit(X, X[:, 0])
     assert explain.effects(model).grid[0].tolist() == [0, 1, 2, 3, 4, 5]
 
 
@@ -307,7 +307,7 @@ def test_a_result_turns_into_a_frame():
     np.testing.assert_array_equal(frame["prediction"], pairs.values.ravel())
     assert "Partial dependence of x2, x0" in repr(pairs)
     X = mixed().rename(columns={"a": "prediction"})
-    model = CPRegressor(**FEW).fit(X, target(numbers()))
+    model = CPRegressor(**FAST).fit(X, target(numbers()))
     frame = explain.partial_dependence(model, "prediction").to_pandas()
     assert frame.columns.tolist() == ["prediction", "prediction_"]
     model, _ = three_classes()
@@ -337,7 +337,7 @@ def test_a_result_turns_into_a_frame():
 )
 def test_invalid_requests_are_refused(columns, options, words):
     X = mixed()
-    model = CPRegressor(**FEW).fit(X, target(numbers()))
+    model = CPRegressor(**FAST).fit(X, target(numbers()))
     with pytest.raises(ValueError, match=words):
         explain.partial_dependence(model, columns, **options)
 

@@ -174,6 +174,7 @@ def test_curves_that_diverged_are_drawn(tmp_path):
     figure, (panel,) = figures.new_figure()
     curves = {"a": [[1.0, 0.5, None], [1.0, 1e30, None]], "b": []}
     figures.draw_curves(panel, curves, "title", "loss")
+    assert panel.lines[0].get_ydata()[-1] == figures._LARGEST
     figures.save(figure, tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 1000
 

@@ -11,7 +11,7 @@ import safetensors
 import safetensors.numpy
 from sklearn.exceptions import NotFittedError
 from stored import (
-    TINY,
+    FAST,
     built,
 )
 
@@ -51,7 +51,7 @@ def test_what_cannot_be_loaded_is_not_saved(tmp_path):
 
     model, X = built("quantile")
     with pytest.raises(TypeError, match="Mine"):
-        save(Mine(**TINY).fit(X, X[:, 0]), tmp_path / "m")
+        save(Mine(**FAST).fit(X, X[:, 0]), tmp_path / "m")
     broken = pickle.loads(pickle.dumps(model))
     with pytest.raises(TypeError, match="among the parameters"):
         save(broken.set_params(categorical_features={1, 2}), tmp_path / "m")

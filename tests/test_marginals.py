@@ -4,7 +4,7 @@ import needs
 import numpy as np
 import pandas as pd
 import pytest
-from explained import FEW, cases, mixed, numbers, target
+from explained import FAST, cases, mixed, numbers, target
 from parts import mixed_table
 
 import polyadic
@@ -87,7 +87,7 @@ def test_quantiles_of_few_values_stay_among_them():
 
 def test_a_column_that_is_always_missing_survives_partial_fits(tmp_path):
     X = np.array([[1.0, np.nan]])
-    model = CPRegressor(**FEW).partial_fit(X, [1.0], sample_weight=[4.1024319295722025])
+    model = CPRegressor(**FAST).partial_fit(X, [1.0], sample_weight=[4.1024319295722025])
     model.partial_fit(X + 1, [2.0], sample_weight=[1.0834961352210715])
     model.save(tmp_path / "model.polyadic")
     assert polyadic.load(tmp_path / "model.polyadic").marginals_[1].missing == 1.0
@@ -95,7 +95,7 @@ def test_a_column_that_is_always_missing_survives_partial_fits(tmp_path):
 
 def test_partial_fit_adds_no_marginals_to_a_model_without_them():
     X = numbers()
-    model = CPRegressor(**FEW).fit(X, target(X))
+    model = CPRegressor(**FAST).fit(X, target(X))
     del model.marginals_
     model.partial_fit(X[:3], target(X)[:3])
     assert not hasattr(model, "marginals_")
@@ -127,7 +127,7 @@ def test_a_loaded_model_explains_as_the_saved_one(case, tmp_path):
 
 def test_a_file_without_marginals_loads(tmp_path):
     X = numbers()
-    model = CPRegressor(**FEW).fit(X, target(X))
+    model = CPRegressor(**FAST).fit(X, target(X))
     del model.marginals_
     model.save(tmp_path / "model.polyadic")
     again = polyadic.load(tmp_path / "model.polyadic")
@@ -137,7 +137,7 @@ def test_a_file_without_marginals_loads(tmp_path):
 
 def test_partial_fits_add_their_rows():
     X = numbers()
-    model = CPRegressor(**FEW).partial_fit(X[:20], target(X)[:20])
+    model = CPRegressor(**FAST).partial_fit(X[:20], target(X)[:20])
     model.partial_fit(X[20:], target(X)[20:])
     found = explain.effects(model)
     expected = explain.effects(model, background=X)

@@ -31,7 +31,7 @@ SMALL = {
     "early_stopping": False,
     "random_state": 0,
 }
-BRIEF = {**SMALL, "max_iter": 3, "early_stopping": True}
+FAST = {**SMALL, "max_iter": 3, "early_stopping": True}
 every_format = pytest.mark.parametrize("name", NAMES)
 
 
@@ -125,8 +125,8 @@ def test_a_weight_of_two_is_the_row_twice_and_of_zero_no_row(name):
     X, y = table()
     weight = np.random.default_rng(1).integers(0, 3, len(y))
     rows = np.repeat(np.arange(len(y)), weight)
-    a = TNRegressor(name, **BRIEF).fit(X, y, sample_weight=weight)
-    b = TNRegressor(name, **BRIEF).fit(X.iloc[rows], y[rows])
+    a = TNRegressor(name, **FAST).fit(X, y, sample_weight=weight)
+    b = TNRegressor(name, **FAST).fit(X.iloc[rows], y[rows])
     assert same_model(a, b)
 
 
@@ -135,11 +135,11 @@ def test_class_weight_is_sample_weight_by_class(name):
     X, y = table()
     target = labels(y, 3)
     each = {"low": 3.0, "mid": 1.0, "top": 2.0}
-    a = TNClassifier(name, class_weight=each, **BRIEF).fit(X, target)
+    a = TNClassifier(name, class_weight=each, **FAST).fit(X, target)
     weight = np.array([each[t] for t in target])
-    b = TNClassifier(name, **BRIEF).fit(X, target, sample_weight=weight)
+    b = TNClassifier(name, **FAST).fit(X, target, sample_weight=weight)
     assert same_model(a, b)
-    c = TNClassifier(name, class_weight="balanced", **BRIEF).fit(X, target)
+    c = TNClassifier(name, class_weight="balanced", **FAST).fit(X, target)
     assert not same_model(a, c)
 
 
@@ -234,24 +234,24 @@ def test_early_stopping_stops_early():
 def test_same_seed_gives_the_same_bits(name, estimator):
     X, y = table()
     target = y if estimator is TNRegressor else labels(y, 3)
-    a, b = (estimator(name, **BRIEF).fit(X, target) for _ in range(2))
+    a, b = (estimator(name, **FAST).fit(X, target) for _ in range(2))
     assert same_model(a, b)
     np.testing.assert_array_equal(a.raw(X), b.raw(X))
-    c = estimator(name, **{**BRIEF, "random_state": 1}).fit(X, target)
+    c = estimator(name, **{**FAST, "random_state": 1}).fit(X, target)
     assert not same_model(a, c)
 
 
 @every_format
 def test_pickling_keeps_the_model(name):
     X, y = table()
-    model = TNRegressor(name, **BRIEF).fit(X, y)
+    model = TNRegressor(name, **FAST).fit(X, y)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
 
 
 @every_format
 def test_a_row_is_predicted_alone_as_among_others(name):
     X, y = table()
-    model = TNRegressor(name, **BRIEF).fit(X, y)
+    model = TNRegressor(name, **FAST).fit(X, y)
     alone = np.concatenate([model.predict(X.iloc[[i]]) for i in range(5)])
     np.testing.assert_allclose(alone, model.predict(X)[:5], rtol=1e-7, atol=1e-9)
 
@@ -270,7 +270,7 @@ def test_warm_start_continues_where_it_stopped(name):
 
 def test_fit_changes_no_parameter():
     X, y = table()
-    model = TNRegressor("tr", maps={"size": maps.Hat(5)}, **BRIEF)
+    model = TNRegressor("tr", maps={"size": maps.Hat(5)}, **FAST)
     before = repr(model.get_params())
     model.fit(X, y)
     assert repr(model.get_params()) == before
@@ -287,7 +287,7 @@ def test_grid_search_chooses_the_rank_over_formats():
 
 def test_fitted_arrays_have_the_shapes_of_the_format():
     X, y = product_table()
-    model = TNRegressor("tt", maps=maps.Polynomial(3), **BRIEF).fit(X, y)
+    model = TNRegressor("tt", maps=maps.Polynomial(3), **FAST).fit(X, y)
     assert [core.shape for core in model.cores_] == [(3, 16)] * 3
     assert [e.shape for e in model.extras_] == [(4,), (4, 1)]
     assert model.intercept_.shape == (1,)
@@ -307,8 +307,8 @@ def test_cp_as_a_network_is_the_same_model_as_cp():
 def test_cp_and_tucker_do_not_depend_on_the_order_of_columns(name):
     X, y = table()
     order = ["town", "size", "old", "age"]
-    a = TNRegressor(name, **BRIEF).fit(X, y).predict(X)
-    b = TNRegressor(name, **BRIEF).fit(X[order], y).predict(X[order])
+    a = TNRegressor(name, **FAST).fit(X, y).predict(X)
+    b = TNRegressor(name, **FAST).fit(X[order], y).predict(X[order])
     np.testing.assert_allclose(b, a, atol=1e-3 * y.std())
 
 

@@ -12,7 +12,7 @@ from sklearn.base import clone
 import polyadic
 from polyadic import CPClassifier, CPRegressor, explain, losses, maps
 
-FEW = {"rank": 4, "max_iter": 5, "n_members": 2, "random_state": 0}
+FAST = {"rank": 4, "max_iter": 5, "n_members": 2, "random_state": 0}
 
 
 def table(n=200, seed=0):
@@ -89,7 +89,7 @@ def test_the_squared_error_written_by_a_user_gives_the_same_model(solver, family
     X, y = table()
     # Two epochs: both take the same steps, and rounding errors stay small. Over 4 seeds the
     # predictions had the same bits.
-    few = {**FEW, "n_members": 1, "max_iter": 2, "early_stopping": False}
+    few = {**FAST, "n_members": 1, "max_iter": 2, "early_stopping": False}
     ours = CPRegressor(maps=family, solver=solver, **few).fit(X, y).predict(X)
     theirs = CPRegressor(maps=family, solver=solver, loss=Squares(), **few).fit(X, y).predict(X)
     np.testing.assert_allclose(theirs, ours, atol=1e-3 * np.std(ours))
@@ -99,7 +99,7 @@ def test_one_member_on_several_threads_trains_with_an_own_loss():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 60))
     y = X[:, 0] + X[:, 1] * X[:, 2]
-    few = {**FEW, "n_members": 1, "batch_size": 128, "solver": "adam", "max_iter": 2}
+    few = {**FAST, "n_members": 1, "batch_size": 128, "solver": "adam", "max_iter": 2}
     ours = CPRegressor(**few).fit(X, y).predict(X)
     theirs = CPRegressor(loss=Squares(), **few).fit(X, y).predict(X)
     np.testing.assert_allclose(theirs, ours, atol=2e-3 * np.std(ours))
@@ -110,10 +110,10 @@ def test_kernels_are_not_compiled_again_for_another_own_loss():
     from polyadic.kernels import losses as kernel
 
     X, y = table()
-    CPRegressor(loss=Squares(), **FEW).fit(X, y)
+    CPRegressor(loss=Squares(), **FAST).fit(X, y)
     before = len(adam.train_epoch.signatures), len(kernel.weighted_losses.signatures)
-    CPRegressor(loss=parts.Expectile(0.3), **FEW).fit(X, y)
-    CPRegressor(loss=LogCosh(), **FEW).fit(X, y)
+    CPRegressor(loss=parts.Expectile(0.3), **FAST).fit(X, y)
+    CPRegressor(loss=LogCosh(), **FAST).fit(X, y)
     assert (len(adam.train_epoch.signatures), len(kernel.weighted_losses.signatures)) == before
 
 
@@ -121,7 +121,7 @@ def test_parameters_of_an_own_loss_take_effect():
     X, y = table(400)
     y = y + np.random.default_rng(1).gumbel(size=400)
     low, high = (
-        CPRegressor(loss=parts.Expectile(level), **FEW).fit(X, y).predict(X).mean()
+        CPRegressor(loss=parts.Expectile(level), **FAST).fit(X, y).predict(X).mean()
         for level in (0.1, 0.9)
     )
     assert high - low > y.std()
@@ -132,7 +132,7 @@ def test_parameters_of_an_own_loss_take_effect():
 
 def test_a_model_with_an_own_loss_is_cloned_pickled_and_continued():
     X, y = table()
-    model = CPRegressor(loss=LogCosh(), **FEW).fit(X, y, sample_weight=np.ones(len(y)))
+    model = CPRegressor(loss=LogCosh(), **FAST).fit(X, y, sample_weight=np.ones(len(y)))
     assert "validation_loss" in model.history_[0]
     again = clone(model).fit(X, y)
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
@@ -149,14 +149,14 @@ def test_a_weight_of_two_is_the_row_twice():
     weight = np.ones(60)
     weight[:10] = 2.0
     twice = np.concatenate([np.arange(60), np.arange(10)])
-    a = CPRegressor(loss=LogCosh(), **FEW).fit(X, y, sample_weight=weight)
-    b = CPRegressor(loss=LogCosh(), **FEW).fit(X[twice], y[twice])
+    a = CPRegressor(loss=LogCosh(), **FAST).fit(X, y, sample_weight=weight)
+    b = CPRegressor(loss=LogCosh(), **FAST).fit(X[twice], y[twice])
     np.testing.assert_array_equal(a.predict(X), b.predict(X))
 
 
 def test_a_model_with_an_own_loss_is_explained():
     X, y = table()
-    model = CPRegressor(loss=LogCosh(), **FEW).fit(X, y)
+    model = CPRegressor(loss=LogCosh(), **FAST).fit(X, y)
     values = explain.shapley(model, X[:5])
     total = values.values.sum(axis=1) + values.base
     np.testing.assert_allclose(total.ravel(), model.raw(X[:5]).ravel(), atol=1e-5)
@@ -165,20 +165,20 @@ def test_a_model_with_an_own_loss_is_explained():
 
 def test_an_own_loss_of_two_classes_gives_probabilities():
     X, y = table(300)
-    model = CPClassifier(loss=Focal(), **{**FEW, "max_iter": 20}).fit(X, y > 0)
+    model = CPClassifier(loss=Focal(), **{**FAST, "max_iter": 20}).fit(X, y > 0)
     assert model.score(X, y > 0) > 0.85
     share = model.predict_proba(X)
     assert np.all((share > 0) & (share < 1))
     np.testing.assert_allclose(share.sum(axis=1), 1.0)
     with pytest.raises(ValueError, match=r"Focal\(\) is for two classes, but y holds classes"):
-        CPClassifier(loss=Focal(), **FEW).fit(X, np.digitize(y, [-0.5, 0.5]))
+        CPClassifier(loss=Focal(), **FAST).fit(X, np.digitize(y, [-0.5, 0.5]))
     with pytest.raises(ValueError, match=r"Focal\(\) is for two classes, but y holds numbers"):
-        CPRegressor(loss=Focal(), **FEW).fit(X, y)
+        CPRegressor(loss=Focal(), **FAST).fit(X, y)
 
 
 def test_a_file_stores_an_own_loss_by_the_name_of_its_class(tmp_path):
     X, y = table()
-    model = CPRegressor(loss=parts.Expectile(0.8), **FEW).fit(X, y)
+    model = CPRegressor(loss=parts.Expectile(0.8), **FAST).fit(X, y)
     path = tmp_path / "model.polyadic"
     model.save(path)
     again = polyadic.load(path, losses=[parts.Expectile])
@@ -195,7 +195,7 @@ def test_the_torch_engine_uses_the_torch_form():
     from polyadic import TNRegressor
 
     X, y = table()
-    few = {**FEW, "engine": "torch", "solver": "adam", "n_members": 1}
+    few = {**FAST, "engine": "torch", "solver": "adam", "n_members": 1}
     theirs = CPRegressor(loss=TorchSquares(), **few).fit(X, y).predict(X)
     ours = CPRegressor(**few).set_params(batch_size="auto").fit(X, y).predict(X)
     assert np.corrcoef(theirs, ours)[0, 1] > 0.9
@@ -208,22 +208,22 @@ def test_the_torch_engine_uses_the_torch_form():
 
 def test_auto_takes_adam_and_least_squares_require_a_curvature():
     X, y = table()
-    model = CPRegressor(loss=LogCosh(), **FEW).fit(X, y)
+    model = CPRegressor(loss=LogCosh(), **FAST).fit(X, y)
     assert model.plan_["solver"] == "adam"
     for solver in ("als", "als+adam", "adam+als"):
         with pytest.raises(
             ValueError, match=r"cannot train LogCosh\(\): the loss lacks `curvature`"
         ):
-            CPRegressor(loss=LogCosh(), solver=solver, **FEW).fit(X, y)
+            CPRegressor(loss=LogCosh(), solver=solver, **FAST).fit(X, y)
 
 
 def test_an_engine_refuses_a_loss_without_its_form():
     needs.package("torch")
     X, y = table()
     with pytest.raises(ValueError, match=r"engine='torch' cannot train LogCosh\(\): .* `torch_los"):
-        CPRegressor(loss=LogCosh(), engine="torch", solver="adam", **FEW).fit(X, y)
+        CPRegressor(loss=LogCosh(), engine="torch", solver="adam", **FAST).fit(X, y)
     with pytest.raises(ValueError, match=r"engine='fused' cannot train TorchSquares\(\)"):
-        CPRegressor(loss=TorchSquares(), **FEW).fit(X, y)
+        CPRegressor(loss=TorchSquares(), **FAST).fit(X, y)
 
 
 def test_a_loss_with_an_unknown_code_has_no_form():
@@ -235,7 +235,7 @@ def test_a_loss_with_an_unknown_code_has_no_form():
     for form in ("compiled", "curvature", "torch"):
         assert not Unknown().has(form)
     with pytest.raises(ValueError, match=r"Unknown\(\): the loss lacks .* no form at all"):
-        CPRegressor(loss=Unknown(), **FEW).fit(X, y)
+        CPRegressor(loss=Unknown(), **FAST).fit(X, y)
 
 
 def test_overriding_the_form_of_a_compiled_loss_is_refused():
@@ -262,14 +262,14 @@ def test_a_loss_that_numba_cannot_compile_is_refused():
 
     X, y = table()
     with pytest.raises(ValueError, match=r"Numba cannot compile Odd.value_and_slope\(y, raw\)"):
-        CPRegressor(loss=Odd(), **FEW).fit(X, y)
+        CPRegressor(loss=Odd(), **FAST).fit(X, y)
     with pytest.raises(TypeError, match=r"Method.value_and_slope must be a @staticmethod"):
-        CPRegressor(loss=Method(), **FEW).fit(X, y)
+        CPRegressor(loss=Method(), **FAST).fit(X, y)
 
 
 def test_a_page_shows_a_known_link_and_refuses_another(tmp_path):
     X, y = table()
-    model = CPRegressor(loss=LogCosh(), **FEW).fit(X, y)
+    model = CPRegressor(loss=LogCosh(), **FAST).fit(X, y)
     page = polyadic.report(model, X, y, tmp_path / "page.html").read_text()
     assert "log cosh loss" in page.lower()
 
@@ -278,6 +278,6 @@ def test_a_page_shows_a_known_link_and_refuses_another(tmp_path):
         def inverse_link(self, raw):
             return raw**3
 
-    model = CPRegressor(loss=Odd(), **FEW).fit(X, y)
+    model = CPRegressor(loss=Odd(), **FAST).fit(X, y)
     with pytest.raises(ValueError, match=r"A page cannot show .*Odd.*`inverse_link` of its own"):
         polyadic.report(model, X, y, tmp_path / "page.html")

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from pages import (
     HOSTILE,
-    WORSE,
+    HOSTILE_QUOTES,
     data_of,
     decode,
     mixed_model,
@@ -278,7 +278,7 @@ class Tags(HTMLParser):
 
 
 def test_names_never_become_markup(mixed, tmp_path):
-    path = write(*mixed, tmp_path, title=WORSE, target=HOSTILE)
+    path = write(*mixed, tmp_path, title=HOSTILE_QUOTES, target=HOSTILE)
     parser = Tags()
     text = path.read_text(encoding="utf-8")
     parser.feed(text)
@@ -287,7 +287,7 @@ def test_names_never_become_markup(mixed, tmp_path):
     assert "img" not in tags
     assert "\u2028" not in text
     data = data_of(path)
-    assert (data["title"], data["target"]) == (WORSE, HOSTILE)
+    assert (data["title"], data["target"]) == (HOSTILE_QUOTES, HOSTILE)
     assert HOSTILE in data["columns"][2]["categories"]
 
 

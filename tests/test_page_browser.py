@@ -9,7 +9,7 @@ import parts
 import pytest
 from pages import (
     HOSTILE,
-    WORSE,
+    HOSTILE_QUOTES,
     mixed_table,
     numeric_table,
     three_classes,
@@ -351,9 +351,9 @@ def test_a_change_of_one_value_is_computed_within_a_frame(visit):
 def test_hostile_names_are_shown_and_never_run(visit, mixed):
     X, score = mixed
     model = tiny_classifier().fit(X, three_classes(score))
-    tab = visit(model, X, three_classes(score), title=WORSE, target=HOSTILE)
+    tab = visit(model, X, three_classes(score), title=HOSTILE_QUOTES, target=HOSTILE)
     assert tab.title().startswith("\"'></script>")
-    assert tab.text_content("h1") == WORSE
+    assert tab.text_content("h1") == HOSTILE_QUOTES
     assert tab.locator("label", has_text=HOSTILE).count() >= 1
     show(tab, [80.0, 3.0, HOSTILE, "2"])
     assert f"{HOSTILE}" in tab.text_content("#shapley")

@@ -15,7 +15,7 @@ from polyadic.plots import rows
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-FEW = {"rank": 4, "max_iter": 4, "random_state": 0}
+FAST = {"rank": 4, "max_iter": 4, "random_state": 0}
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def lines(ax):
 
 @pytest.mark.parametrize("n_members", [1, 3])
 def test_each_member_is_a_line_of_its_validation_losses(n_members):
-    model = CPRegressor(n_members=n_members, **FEW).fit(*table())
+    model = CPRegressor(n_members=n_members, **FAST).fit(*table())
     ax = plots.learning_curve(model)
     drawn = [list(line.get_ydata()) for line in lines(ax)]
     for history in model.history_:
@@ -49,13 +49,13 @@ def test_each_member_is_a_line_of_its_validation_losses(n_members):
 
 
 def test_without_held_out_rows_the_training_loss_is_drawn():
-    model = CPRegressor(early_stopping=False, n_members=1, **FEW).fit(*table())
+    model = CPRegressor(early_stopping=False, n_members=1, **FAST).fit(*table())
     ax = plots.learning_curve(model)
     assert [list(line.get_ydata()) for line in ax.lines] == [model.history_[0]["train_loss"]]
 
 
 def test_a_model_without_epochs_is_drawn():
-    model = CPRegressor(n_members=2, **FEW | {"max_iter": 0}).fit(*table())
+    model = CPRegressor(n_members=2, **FAST | {"max_iter": 0}).fit(*table())
     plots.learning_curve(model).figure.canvas.draw()
 
 
@@ -82,11 +82,11 @@ def fitted(kind):
     """Return a model of the odd table with 1, 2 (targets) or 3 (classes) outputs, and the table."""
     X, y = odd_table()
     if kind == "classes":
-        return CPClassifier(n_members=1, **FEW).fit(X, np.digitize(y, [1.0, 2.0])), X
+        return CPClassifier(n_members=1, **FAST).fit(X, np.digitize(y, [1.0, 2.0])), X
     if kind == "two classes":
-        return CPClassifier(n_members=1, **FEW).fit(X, np.where(y > 2, "high", "low")), X
+        return CPClassifier(n_members=1, **FAST).fit(X, np.where(y > 2, "high", "low")), X
     target = np.column_stack([y, -y]) if kind == "targets" else y
-    return CPRegressor(n_members=1, **FEW).fit(X, target), X
+    return CPRegressor(n_members=1, **FAST).fit(X, target), X
 
 
 KINDS = ["number", "targets", "two classes", "classes"]
@@ -394,7 +394,7 @@ def test_rows_and_outputs_that_do_not_exist_are_refused():
 
 def test_a_table_of_one_column_is_drawn():
     x = np.linspace(-1, 1, 60)[:, None]
-    model = CPRegressor(n_members=1, **FEW).fit(x, x[:, 0] ** 2)
+    model = CPRegressor(n_members=1, **FAST).fit(x, x[:, 0] ** 2)
     found = explain.shapley(model, x[:1])
     draw(plots.effects(explain.effects(model)))
     for function in (plots.importance, plots.orders):
@@ -405,7 +405,7 @@ def test_a_table_of_one_column_is_drawn():
 
 def test_a_constant_model_is_drawn():
     X = np.ones((40, 2))
-    model = CPRegressor(n_members=1, **FEW).fit(X, np.zeros(40))
+    model = CPRegressor(n_members=1, **FAST).fit(X, np.zeros(40))
     found = explain.shapley(model, X)
     draw(plots.effects(explain.effects(model)))
     draw(plots.interaction(explain.partial_dependence(model, [0, 1], pure=True)))

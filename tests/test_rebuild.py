@@ -16,7 +16,7 @@ from polyadic import CPClassifier, CPRegressor, ModelFileError, TNRegressor, loa
 from polyadic.io.files import digest
 from polyadic.networks import FORMATS
 
-TINY = {"rank": 4, "n_members": 1, "max_iter": 2, "random_state": 0}
+FAST = {"rank": 4, "n_members": 1, "max_iter": 2, "random_state": 0}
 NAMED, THREE, SPLINE = "named columns", "three classes", "splines"
 
 
@@ -41,9 +41,9 @@ def fitted():
     table["city"] = rng.choice(["Ulm", "Bonn", "Kiel"], 60)
     colours = np.array(["red", "green", "blue"])[np.arange(60) % 3]
     return {
-        NAMED: (CPRegressor(**TINY).fit(table, X[:, 0]), table),
-        THREE: (CPClassifier(**TINY).fit(X, colours), X),
-        SPLINE: (CPRegressor(maps=maps.BSpline(), **TINY).fit(X, X[:, 0]), X),
+        NAMED: (CPRegressor(**FAST).fit(table, X[:, 0]), table),
+        THREE: (CPClassifier(**FAST).fit(X, colours), X),
+        SPLINE: (CPRegressor(maps=maps.BSpline(), **FAST).fit(X, X[:, 0]), X),
     }
 
 
@@ -359,7 +359,7 @@ def test_an_older_file_of_a_network_of_format_cp_is_read(networks, tmp_path):
 
 
 def test_a_cp_estimator_with_another_network_is_refused(networks, tmp_path):
-    model = CPRegressor(**TINY).fit(np.random.default_rng(0).normal(size=(60, 3)), np.ones((60, 2)))
+    model = CPRegressor(**FAST).fit(np.random.default_rng(0).normal(size=(60, 3)), np.ones((60, 2)))
     model.maps_, model.tensor_ = networks["tt"].maps_, networks["tt"].tensor_
     model.marginals_ = networks["tt"].marginals_
     model.save(tmp_path / "m")

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from explained import (
-    FEW,
+    FAST,
     cases,
     merged_additive,
     mixed_columns,
@@ -328,13 +328,13 @@ def test_words_give_the_probability_of_a_class():
 def test_words_name_what_is_missing_and_counts():
     model, X = mixed_columns()
     assert "b, which is missing," in explain.describe(model, X[:1])
-    counts = CPRegressor(loss="poisson", **FEW).fit(numbers(), np.abs(numbers()[:, 0]))
+    counts = CPRegressor(loss="poisson", **FAST).fit(numbers(), np.abs(numbers()[:, 0]))
     assert "On the raw scale:" in explain.describe(counts, numbers()[0])
 
 
 def test_numbers_of_any_size_can_be_read():
     X = numbers()
-    tiny = CPRegressor(**FEW | {"max_iter": 20}).fit(X, 1e-12 * X[:, 0])
+    tiny = CPRegressor(**FAST | {"max_iter": 20}).fit(X, 1e-12 * X[:, 0])
     assert "e-1" in explain.describe(tiny, X[0])
     assert "x0 = 57,683" in explain.describe(tiny, np.array([57683.4, 0.0, 0.0]))
 

@@ -14,7 +14,7 @@ from polyadic import TNClassifier, TNRegressor, networks
 torch = needs.package("torch")
 
 pytestmark = pytest.mark.no_cover  # as in test_sklearn_checks.py
-TINY = {
+FAST = {
     "max_iter": 3,
     "batch_size": 32,
     "learning_rate": 0.03,
@@ -40,8 +40,8 @@ def _one_thread():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks(
     [
-        *(TNRegressor(name, rank=RANKS[name], **TINY) for name in sorted(networks.FORMATS)),
-        *(TNClassifier(name, rank=RANKS[name], **TINY) for name in ("tt", "fm")),
+        *(TNRegressor(name, rank=RANKS[name], **FAST) for name in sorted(networks.FORMATS)),
+        *(TNClassifier(name, rank=RANKS[name], **FAST) for name in ("tt", "fm")),
     ]
 )
 def test_estimator_obeys_scikit_learn(estimator, check, monkeypatch):

@@ -25,7 +25,7 @@ TARGETS = {
 if not binding.get_host_cpu_features().get("avx2"):
     del TARGETS["haswell"]  # its instructions cannot run here
 SAME = 1e-6  # of the largest prediction; seen on znver3: 2e-7 for raw, 5e-7 for probabilities
-SHORT = {"max_iter": 5, "random_state": 0}
+FAST = {"max_iter": 5, "random_state": 0}
 
 PREDICT = """
 import sys
@@ -51,13 +51,13 @@ def fitted():
     frame, target = table(400)
     each = [maps.Polynomial(6), maps.BSpline(), maps.Fourier(), maps.Chebyshev(), maps.Hat(), "hat"]
     return {
-        "regression": (CPRegressor(**SHORT).fit(X, y), X),
-        "several outputs": (CPRegressor(**SHORT).fit(X, np.stack([y, y**2], axis=1)), X),
-        "maps": (CPRegressor(maps=dict(enumerate(each)), init="linear", **SHORT).fit(X, y), X),
-        "polynomials": (CPRegressor(maps="polynomial", init="linear", **SHORT).fit(X, y), X),
-        "categories": (CPRegressor(**SHORT).fit(frame, target), frame),
-        "two classes": (CPClassifier(**SHORT).fit(frame, labels(target, 2)), frame),
-        "many classes": (CPClassifier(**SHORT).fit(frame, labels(target, 3)), frame),
+        "regression": (CPRegressor(**FAST).fit(X, y), X),
+        "several outputs": (CPRegressor(**FAST).fit(X, np.stack([y, y**2], axis=1)), X),
+        "maps": (CPRegressor(maps=dict(enumerate(each)), init="linear", **FAST).fit(X, y), X),
+        "polynomials": (CPRegressor(maps="polynomial", init="linear", **FAST).fit(X, y), X),
+        "categories": (CPRegressor(**FAST).fit(frame, target), frame),
+        "two classes": (CPClassifier(**FAST).fit(frame, labels(target, 2)), frame),
+        "many classes": (CPClassifier(**FAST).fit(frame, labels(target, 3)), frame),
     }
 
 
