@@ -154,7 +154,7 @@ def main() -> None:
         for format, build in LINEAR.items():
             found[f"{format}, linear"] = compare(f"{format} of rank {build().rank}", build, X, y)
     finite = all(run.finite for runs in found.values() for run in runs)
-    print(f"No overflow and no underflow, from either start: {verdict(finite)}")
+    print(f"No overflow and no underflow, from either init: {verdict(finite)}")
     for name, runs in found.items():
         if name.startswith("cp"):
             gap = abs(runs[0].accuracy - runs[1].accuracy)

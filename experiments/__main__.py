@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         reproduce(options.results, scale, options.only, say)
     except KeyboardInterrupt:
-        say("Interrupted. Finished cells are kept: the same command goes on from here.")
+        say("Interrupted. Finished cells are kept: the same command continues from here.")
         return 130
     if options.docs:
         copy_to_docs(options.results, ROOT / "docs")

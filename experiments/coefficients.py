@@ -40,7 +40,7 @@ def data() -> Split:
     """Return the paper's split in original units.
 
     The rows of the standardised split are those of the table, in another order: smallest and
-    largest value of every column tell how it was standardised.
+    largest value of every column show how it was standardised.
     """
     split, (X, y) = load_synthetic(split="paper"), load_synthetic(return_X_y=True)
     tables = undo([split.X_train, split.X_val, split.X_test], X)

@@ -269,8 +269,8 @@ def claims(found: Found) -> list[Claim]:
                 )
                 own = "" if start == "random init" else report.OWN
                 text = f"{format}: {start} is sensitive to its width{own}"
-                told = len(good) < len(line) if good else True if both else None
-                out.append(Claim(text, evidence, told))
+                holds = len(good) < len(line) if good else True if both else None
+                out.append(Claim(text, evidence, holds))
     for format in LINEAR_RANKS:
         line, random = sweep(found, format, "linear init"), sweep(found, format, "random init")
         if line and random:

@@ -320,10 +320,10 @@ def row(found: Found, model: str, name: str, score: float | None) -> list[str]:
 
 
 def tucker_row(found: Found) -> list[str]:
-    """Return the line of Tucker: what the library says in the place of an AUC."""
+    """Return the line of Tucker: the error message instead of an AUC."""
     texts = [r["refused"] for r in found.of("tucker")]
-    said = f"refused: {texts[0]}" if texts and texts[0] else "it ran"
-    return ["Tucker-based", "out of memory", *[""] * (len(HEADER) - 3), said]
+    result = f"refused: {texts[0]}" if texts and texts[0] else "it ran"
+    return ["Tucker-based", "out of memory", *[""] * (len(HEADER) - 3), result]
 
 
 def claims(found: Found) -> list[Claim]:

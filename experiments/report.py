@@ -54,7 +54,7 @@ class Claim:
 
     text: str
     evidence: str
-    holds: bool | None  # None: too little was run to tell
+    holds: bool | None  # None: too little was run to decide
 
     def line(self) -> list[str]:
         """Return a line of a table."""
@@ -254,8 +254,8 @@ def summary(sections: Sequence[Section]) -> str:
     rows = [(t, row) for s in sections for t in s.tables for row in t.rows]
     counts = {word: sum(row[-1] == f"**{word}**" for _, row in rows) for word in words}
     missed = [f"{row[0]} ({t.caption})" for t, row in rows if row[-1] == f"**{MISSED}**"]
-    told = [claim for s in sections for claim in s.claims if claim.holds is not None]
-    claims = [claim for claim in told if not claim.text.endswith(OWN)]
+    decided = [claim for s in sections for claim in s.claims if claim.holds is not None]
+    claims = [claim for claim in decided if not claim.text.endswith(OWN)]
     failed = [claim.text for claim in claims if not claim.holds]
     lines = [
         "- Published figures: " + ", ".join(f"{n} {word}" for word, n in counts.items()) + ".",

@@ -135,7 +135,7 @@ NETWORKS = {
     ),
 }
 MODELS = {
-    "named columns with categories and gaps": build_named,
+    "named columns with categories and missing values": build_named,
     "two text classes": lambda: build_labels(["no", "yes"]),
     "three text classes": lambda: build_labels(["red", "green", "blue and long"]),
     "object classes": lambda: build_labels(np.array(["a", "ß"], dtype=object)),

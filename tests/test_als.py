@@ -267,9 +267,9 @@ def test_the_additive_part_of_a_linear_start_is_trained_too():
 def test_warm_start_never_ends_worse_on_the_validation_rows():
     X, y = table(600)
     model = small(n_members=1, max_iter=2, warm_start=True)
-    held = {"X_val": X[:200], "y_val": y[:200]}
-    before = model.fit(X[200:], y[200:], **held).score(X[:200], y[:200])
-    assert model.fit(X[200:], y[200:], **held).score(X[:200], y[:200]) >= before - 1e-6
+    held_out = {"X_val": X[:200], "y_val": y[:200]}
+    before = model.fit(X[200:], y[200:], **held_out).score(X[:200], y[:200])
+    assert model.fit(X[200:], y[200:], **held_out).score(X[:200], y[:200]) >= before - 1e-6
 
 
 def test_partial_fit_trains_by_adam_whatever_the_solver():

@@ -273,14 +273,14 @@ def test_words_describe_effects_and_interactions():
     X["city"] = pd.Categorical(np.array(["Bonn", "Ulm"])[np.arange(400) % 2])
     y = -0.1 * X["age"] + 0.01 * (X["age"] - 40) * (X["weight"] - 70) + 2 * (X["city"] == "Ulm")
     model = CPRegressor(n_members=2, random_state=0).fit(X, y)
-    said = explain.in_words(model, background=X, top=3)
-    age = next(s for s in said if s.startswith("age lowers"))
+    sentences = explain.in_words(model, background=X, top=3)
+    age = next(s for s in sentences if s.startswith("age lowers"))
     assert age.startswith("age lowers the prediction: from +1.")
-    city = next(s for s in said if s.startswith("city "))
+    city = next(s for s in sentences if s.startswith("city "))
     assert city.startswith("city moves the prediction from -1.0 for 'Bonn' to +1.0 for 'Ulm' (")
-    together = next(s for s in said if "together" in s)
+    together = next(s for s in sentences if "together" in s)
     assert together.startswith("age and weight act together (")
-    assert all(s.endswith(" % of the variance).") for s in said)
+    assert all(s.endswith(" % of the variance).") for s in sentences)
 
 
 def test_words_say_what_the_raw_prediction_means():

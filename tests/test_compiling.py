@@ -34,7 +34,7 @@ FITS = {
         lambda: CPClassifier(random_state=0).fit(X, Y > 0),
         Needs(adam=False, prior=True),
     ),
-    "a loss of one's own": (
+    "own loss": (
         lambda: CPRegressor(loss=parts.Expectile(), max_iter=2, solver="als+adam", **FAST).fit(
             X, Y
         ),

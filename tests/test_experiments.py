@@ -22,8 +22,8 @@ def counting_cell(calls, seed=0, **settings):
     return Cell("toy", "model", seed, work, settings)
 
 
-def run(cells, kept, said=None):
-    return run_cells(cells, kept, lambda cell: 60.0, ([] if said is None else said).append)
+def run(cells, kept, printed=None):
+    return run_cells(cells, kept, lambda cell: 60.0, ([] if printed is None else printed).append)
 
 
 # ---- cells --------------------------------------------------------------------------------------
@@ -78,22 +78,22 @@ def test_an_interrupted_write_leaves_no_partial_result(tmp_path, monkeypatch):
 
 
 def test_the_expected_time_is_printed_first_and_counts_only_what_is_left(tmp_path):
-    calls, kept, said = [], Kept(tmp_path), []
+    calls, kept, printed = [], Kept(tmp_path), []
     cells = [counting_cell(calls, seed) for seed in range(3)]
     run(cells[:1], kept)
-    run(cells, kept, said)
-    assert "3 cells, 1 of them kept" in said[0]
-    assert "2 min" in said[0]
+    run(cells, kept, printed)
+    assert "3 cells, 1 of them kept" in printed[0]
+    assert "2 min" in printed[0]
 
 
 def test_a_missing_package_is_reported_and_not_kept(tmp_path):
     def work(seed):
         raise ModuleNotFoundError("No module named 'forest'")
 
-    kept, said = Kept(tmp_path), []
+    kept, printed = Kept(tmp_path), []
     cell = Cell("toy", "forest", 0, work)
-    found = run([cell], kept, said)
-    assert "skipped, No module named 'forest'" in said[1]
+    found = run([cell], kept, printed)
+    assert "skipped, No module named 'forest'" in printed[1]
     assert found.of("forest") == []
     assert "forest" in found.skipped("forest")
     assert kept.get(cell) is None
@@ -210,10 +210,10 @@ def test_the_command_refuses_unknown_experiments_and_docs_of_a_quick_run(capsys)
 @pytest.fixture(scope="module")
 def quick_run(tmp_path_factory):
     needs.package("matplotlib")
-    folder, said = tmp_path_factory.mktemp("results"), []
+    folder, printed = tmp_path_factory.mktemp("results"), []
     scale = Scale(quick=True, seeds=1, most_epochs=2)
-    command.reproduce(folder, scale, ["synthetic", "coefficients"], said.append)
-    return folder, scale, said
+    command.reproduce(folder, scale, ["synthetic", "coefficients"], printed.append)
+    return folder, scale, printed
 
 
 def test_quick_run_writes_the_report(quick_run):

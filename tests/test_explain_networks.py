@@ -170,10 +170,13 @@ def test_a_format_written_as_a_network_is_the_same_function(case, n_outputs):
     form = networks.resolve(case[0])([1] * 5, n_outputs=n_outputs, **case[1])
     rng = np.random.default_rng(0)
     extras = [rng.normal(size=s) for s in form.extra_shapes()]
-    met = rng.normal(size=(6, 5, form.width))
+    projected = rng.normal(size=(6, 5, form.width))
     network, ends, lift = form.as_network(extras)
     np.testing.assert_allclose(
-        network.contract(lift(met), ends), form.contract(met, extras), rtol=1e-10, atol=1e-12
+        network.contract(lift(projected), ends),
+        form.contract(projected, extras),
+        rtol=1e-10,
+        atol=1e-12,
     )
 
 

@@ -28,7 +28,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 @pytest.mark.parametrize(
-    "name", ["named columns with categories and gaps", "three text classes", "ht, three classes"]
+    "name",
+    ["named columns with categories and missing values", "three text classes", "ht, three classes"],
 )
 def test_saving_twice_gives_the_same_bytes(name, tmp_path):
     model, _ = built(name)
@@ -150,7 +151,7 @@ def test_folder_is_refused(tmp_path):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_every_damage_is_detected(seed, tmp_path):
-    name = "three text classes" if seed % 2 else "named columns with categories and gaps"
+    name = "three text classes" if seed % 2 else "named columns with categories and missing values"
     save(built(name)[0], tmp_path / "m")
     whole = (tmp_path / "m").read_bytes()
     rng = np.random.default_rng(seed)

@@ -34,8 +34,8 @@ def random_phis(dims, seed=1, n=ROWS):
 
 
 def predict(network, phis):
-    met = np.stack([phi @ core for phi, core in zip(phis, network.factors)], axis=1)
-    return network.format.contract(met, network.extras)
+    projected = np.stack([phi @ core for phi, core in zip(phis, network.factors)], axis=1)
+    return network.format.contract(projected, network.extras)
 
 
 # ---- formulas on dense tensors -----------------------------------------------------------------
@@ -168,8 +168,8 @@ def test_a_tree_over_any_number_of_columns_matches_the_formula(n_columns):
 @outputs_of_interest
 def test_parameters_are_counted(case, n_outputs):
     network = parts.random_network(*case, DIMS, n_outputs)
-    held = sum(a.size for a in [*network.factors, *network.extras])
-    assert network.format.n_parameters() == held
+    size = sum(a.size for a in [*network.factors, *network.extras])
+    assert network.format.n_parameters() == size
 
 
 def replaced(network, n, core):
@@ -289,8 +289,8 @@ def test_near_one_over_784_columns_predicts_about_zero(name, n_outputs, rank):
     form = networks.resolve(name)(dims, rank, n_outputs)
     cores, extras = form.near_one(generators(784), 0.5 / 28)
     phis = rows_with_a_constant(dims)
-    met = np.stack([phi @ core for phi, core in zip(phis, cores)], axis=1).astype(dtype)
-    raw = form.contract(met, [e.astype(dtype) for e in extras])
+    projected = np.stack([phi @ core for phi, core in zip(phis, cores)], axis=1).astype(dtype)
+    raw = form.contract(projected, [e.astype(dtype) for e in extras])
     assert np.all(np.isfinite(raw))
     assert 1e-3 < np.sqrt(np.mean(raw**2)) < 1.5  # about zero, but not constant
 
@@ -339,9 +339,9 @@ def test_linear_start_is_the_linear_model(name, n_columns, n_outputs, spare):
     cores, extras = form.linear(bias, slopes, generators(n_columns), 0.1)
     phis = rows_with_a_constant([max(d, 2) for d in dims])
     phis = [phi[:, :d] for phi, d in zip(phis, dims)]
-    met = np.stack([phi @ core for phi, core in zip(phis, cores)], axis=1)
+    projected = np.stack([phi @ core for phi, core in zip(phis, cores)], axis=1)
     expected = bias + sum(phi @ slope for phi, slope in zip(phis, slopes))
-    np.testing.assert_allclose(form.contract(met, extras), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(form.contract(projected, extras), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["cp", "tt", "tr"])

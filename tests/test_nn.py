@@ -58,9 +58,9 @@ def test_forward_is_the_contraction(case, n_outputs):
     phi = padded_features()
     found = network(torch.tensor(phi)).detach().numpy()
     cores = [c[:d].detach().numpy() for c, d in zip(network.cores, DIMS)]
-    met = np.stack([phi[:, k, :d] @ cores[k] for k, d in enumerate(DIMS)], axis=1)
+    projected = np.stack([phi[:, k, :d] @ cores[k] for k, d in enumerate(DIMS)], axis=1)
     form = networks.resolve(name)(DIMS, n_outputs=n_outputs, **kwargs)
-    expected = form.contract(met, [e.detach().numpy() for e in network.extras])
+    expected = form.contract(projected, [e.detach().numpy() for e in network.extras])
     assert found.shape == (7, n_outputs)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -126,8 +126,8 @@ def test_the_module_takes_the_cores_of_an_estimator(case):
         for ours, theirs in zip(network.extras, cores.extras):
             ours.copy_(torch.tensor(theirs))
     phi = np.random.default_rng(0).normal(size=(5, 3, 3))
-    met = np.stack([phi[:, k] @ cores.factors[k] for k in range(3)], axis=1)
-    expected = cores.format.contract(met, cores.extras)
+    projected = np.stack([phi[:, k] @ cores.factors[k] for k in range(3)], axis=1)
+    expected = cores.format.contract(projected, cores.extras)
     np.testing.assert_allclose(network(torch.tensor(phi)).detach(), expected, rtol=1e-10)
 
 

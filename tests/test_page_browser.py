@@ -286,15 +286,15 @@ def test_heat_maps_show_their_numbers_by_keyboard_as_by_pointer(visit, mixed):
     assert len(figures) == 6
     tab.focus("#interactions svg.heat")
     for figure in figures:
-        told, cells = figure.locator(".readout"), figure.locator(".heat rect[fill-opacity]")
+        readout, cells = figure.locator(".readout"), figure.locator(".heat rect[fill-opacity]")
         opacity = cells.evaluate_all(
             "all => all.map((e) => Number(e.getAttribute('fill-opacity')))"
         )
 
-        def pointed(k, told=told, cells=cells):
-            before = told.inner_text()
+        def pointed(k, readout=readout, cells=cells):
+            before = readout.inner_text()
             cells.nth(k).dispatch_event("pointerenter")
-            return before, told.inner_text()
+            return before, readout.inner_text()
 
         by_key, by_pointer = pointed(int(np.argmax(opacity)))  # where the keys start
         assert by_key == by_pointer != "\u00a0"

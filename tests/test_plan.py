@@ -27,13 +27,13 @@ def toy(n=80):
 def test_a_fitted_model_says_what_was_chosen_and_why():
     X, y = toy()
     plan = CPRegressor(rank=3, max_iter=2, n_members=2, random_state=0).fit(X, y).plan_
-    told = {choice.name: choice for choice in plan.choices}
+    choices = {choice.name: choice for choice in plan.choices}
     assert plan["maps"] == "3 Hat of 25"
     with pytest.raises(KeyError, match="'depth' is not in the plan; it has maps, "):
         plan["depth"]
-    assert told["rank"] == ("rank", "3", "as given")
-    assert told["max_iter"].why == "as given"
-    assert told["learning_rate"].why != "as given"
+    assert choices["rank"] == ("rank", "3", "as given")
+    assert choices["max_iter"].why == "as given"
+    assert choices["learning_rate"].why != "as given"
     text = str(plan)
     for name in ("solver", "strategy", "rank", "n_members", "n_folds", "strengths", "seconds"):
         assert name in text

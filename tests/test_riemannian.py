@@ -181,15 +181,15 @@ def test_gradient_of_a_batch_is_the_projection_of_the_dense_one(n_outputs, tall,
     point = Point(trains.from_cores(near_one(features, 3, n_outputs)))
     rows = np.array([3, 0, 7, 11, 2])
     slope = np.random.default_rng(0).normal(size=(len(rows), n_outputs))
-    met = batches.Batches(features).columns(rows)
-    ahead = riemannian.sweep(met, point.left)
+    batch = batches.Batches(features).columns(rows)
+    ahead = riemannian.sweep(batch, point.left)
     phis = [m.dense(x)[rows] for m, x in zip(family, columns)]
     whole = np.einsum("ia,ib,ic,il->abcl", *phis, slope)
-    moves = riemannian.gradient(point, met, ahead, slope)
+    moves = riemannian.gradient(point, batch, ahead, slope)
     basis = tangent_basis(point)
     expected = basis @ (basis.T @ whole.ravel())
     np.testing.assert_allclose(dense(point, moves).ravel(), expected, atol=1e-5)
-    change = riemannian.change_of_raw(point, met, ahead, moves)
+    change = riemannian.change_of_raw(point, batch, ahead, moves)
     tensor = expected.reshape(whole.shape)
     np.testing.assert_allclose(
         change, np.einsum("abcl,ia,ib,ic->il", tensor, *phis), rtol=1e-4, atol=1e-4

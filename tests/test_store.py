@@ -64,7 +64,7 @@ def test_loaded_cores_are_the_saved_ones(name, tmp_path):
 
 
 def test_feature_names_come_back_where_there_are_some(tmp_path):
-    model, _ = built("named columns with categories and gaps")
+    model, _ = built("named columns with categories and missing values")
     again = round_trip(model, tmp_path)
     assert again.feature_names_in_.dtype == object
     assert list(again.feature_names_in_) == list(model.feature_names_in_)
@@ -151,7 +151,7 @@ def test_training_continues_after_loading(name, tmp_path):
 
 
 def test_missing_and_unseen_values_predict_the_same(tmp_path):
-    model, X = built("named columns with categories and gaps")
+    model, X = built("named columns with categories and missing values")
     unusual = X.head(4).copy()
     unusual["city"] = ["Ulm", "Kiel", None, ""]
     unusual["area"] = [np.nan, 1e9, -1e9, 0.0]

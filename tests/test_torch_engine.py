@@ -55,13 +55,13 @@ def all_rows(features):
 
 def dense_parts(network, family, columns):
     """Return the parts (n, N, K) from feature vectors with every element written out."""
-    met = []
+    projected = []
     for core, m, x in zip(network.factors, family, columns):
         phi = m.dense(x)
         if m.constant and not network.format.constants:
             phi[:, 0] -= 1.0
-        met.append(phi @ core)
-    return np.stack(met, axis=1)
+        projected.append(phi @ core)
+    return np.stack(projected, axis=1)
 
 
 # ---- features -----------------------------------------------------------------------------------
@@ -220,9 +220,9 @@ def test_linear_start_leaves_no_free_state_without_a_gradient(name, n_outputs):
     factors = [torch.tensor(a, requires_grad=True) for a in factors]
     extras = [torch.tensor(e, requires_grad=True) for e in extras]
     phis = [torch.tensor(np.hstack([np.ones((9, 1)), rng.normal(size=(9, d - 1))])) for d in dims]
-    met = torch.stack([phi @ a for phi, a in zip(phis, factors)], dim=1)
+    projected = torch.stack([phi @ a for phi, a in zip(phis, factors)], dim=1)
     weight = torch.tensor(rng.normal(size=(9, n_outputs)))
-    (form.contract(met, extras) * weight).sum().backward()
+    (form.contract(projected, extras) * weight).sum().backward()
     for state in range(used, rank):
         slope = 0.0
         for a in factors:

@@ -102,7 +102,7 @@ def splits(args: argparse.Namespace) -> Iterator[tuple[Data, int]]:
 
 
 def fit_or_skip(module: ModuleType, data: Data, key: dict, cold: bool) -> Cell | None:
-    """Fit and measure once; a model that fails is left out, and the others go on."""
+    """Fit and measure once; a model that fails is left out, and the run continues."""
     where = "{set}, split {split}, seed {seed}, {model}".format(**key)
     try:
         # A model with MOST_ROWS is slow: what it does once is a small part of its time.
