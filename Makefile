@@ -60,7 +60,7 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.bench
 	@for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
-# QUICK=1 takes minutes and gives no results, a trial; DOCS=1 writes docs/results.md from a full run.
+# QUICK=1 is a trial run of some minutes; DOCS=1 writes docs/results.md from a full run.
 reproduce: $(VENV)/.bench
 	$(BIN)/python -m experiments $(if $(QUICK),--quick) $(if $(DOCS),--docs)
 

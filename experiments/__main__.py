@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="minutes; a trial, no results")
+    parser.add_argument("--quick", action="store_true", help="a trial run of some minutes")
     parser.add_argument("--only", help=f"some of: {','.join(EXPERIMENTS)}")
     parser.add_argument("--seeds", type=int, help="fits of every stochastic model, 5 by default")
     parser.add_argument("--epochs", type=int, help="no fit is longer than this")

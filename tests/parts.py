@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numba.core.registry import CPUDispatcher as Dispatcher
@@ -116,6 +116,18 @@ PENALTIES = {
         0.2, (penalties.ridge(PENALISED, 0.7) + penalties.smoothness(PENALISED, 0.4)).bands
     ),
 }
+
+
+def penalties_of(family):
+    """Return one penalty of every kind for these maps, by its name in the registry."""
+    ridge = penalties.ridge(family, 0.1)
+    return {
+        "factors": ridge,
+        "factors by noise": replace(ridge, by_noise=True),
+        "order": penalties.Order(0.1, penalties.emphasis(family, 2.0)),
+        "tensor norm": penalties.Norm(0.1, ridge.bands),
+    }
+
 
 SOLVERS = {
     "adam": Adam(max_iter=10, batch_size=16),

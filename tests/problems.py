@@ -27,9 +27,9 @@ def random_rows(loss, n_outputs, family, columns, rng):
 def make_problem(loss, n_outputs, family, columns, order=None, seed=0):
     """Return a problem without penalties, or with the order penalty where given."""
     rows = random_rows(loss, n_outputs, family, columns, np.random.default_rng(seed))
-    zero = penalties.ridge(family, 0.0)
     degrees = [m.degrees for m in family]
-    return Problem(rows, None, loss, np.zeros(n_outputs), degrees, zero, zero, order)
+    own = () if order is None else (order,)
+    return Problem(rows, None, loss, np.zeros(n_outputs), degrees, own)
 
 
 def batch_gradient(problem, cores, rows):
@@ -134,10 +134,9 @@ def local_problem(loss, n_outputs, extra="", seed=0, n=60):
     family, columns = local_table(n, seed)
     rows = random_rows(loss, n_outputs, family, columns, np.random.default_rng(seed))
     fixed = penalties.ridge(family, 0.01) + penalties.smoothness(family, 0.02)
-    order = penalties.Order(0.01, penalties.emphasis(family, 1.5)) if "order" in extra else None
-    norm = tensor_norm(family) if "norm" in extra else None
-    degrees = [m.degrees for m in family]
-    zero = penalties.ridge(family, 0.0)
-    intercept = np.zeros(n_outputs)
-    problem = Problem(rows, None, loss, intercept, degrees, fixed, zero, order, norm=norm)
+    problem = Problem(rows, None, loss, np.zeros(n_outputs), [m.degrees for m in family], (fixed,))
+    if "order" in extra:
+        problem = problem.penalised(penalties.Order(0.01, penalties.emphasis(family, 1.5)))
+    if "norm" in extra:
+        problem = replace(problem.penalised(tensor_norm(family)), keep_last=True)
     return family, columns, problem

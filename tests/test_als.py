@@ -10,7 +10,6 @@ from problems import FAMILY, banded, local_problem, local_table
 from polyadic import CPClassifier, CPRegressor, inits, losses, maps
 from polyadic.data.features import encode
 from polyadic.networks.cp import CPCores
-from polyadic.objective import penalties
 from polyadic.objective.problem import Problem, Rows
 from polyadic.solvers.als import ALS, AlsLoop
 from polyadic.solvers.sequences import balanced
@@ -166,10 +165,8 @@ def test_singular_equations_are_solved(empty):
     family = [maps.Hat(4).fit(x), maps.OneHot().fit(x.astype(int))]
     y = np.zeros((20, 1)) if empty else np.sin(x)[:, None]
     rows = Rows(encode(family, [x, x.astype(int)]), y, np.ones(20))
-    zero = penalties.ridge(family, 0.0)
-    problem = Problem(
-        rows, None, losses.SquaredError(), np.zeros(1), [m.degrees for m in family], zero, zero
-    )
+    degrees = [m.degrees for m in family]
+    problem = Problem(rows, None, losses.SquaredError(), np.zeros(1), degrees)
     factors = [np.ones((m.dim, 6)) for m in family]
     start = CPCores(factors, np.zeros((6, 1)) if empty else np.ones((6, 1)), np.zeros(1))
     solution = ALS(max_iter=3).solve(problem, start, None, np.random.default_rng(0))

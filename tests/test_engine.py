@@ -145,7 +145,7 @@ def test_dense_columns_follow_textbook_adam(order):
     family = [maps.Polynomial(3).fit(x) for x in columns]
     penalty = penalties.Order(0.01, penalties.emphasis(family, 1.5)) if order else None
     problem = make_problem(losses.SquaredError(), 1, family, columns, penalty)
-    problem = replace(problem, fixed=penalties.ridge(family, 0.01))
+    problem = problem.penalised(penalties.ridge(family, 0.01))
     cores = parts.random_cores(problem.local.dims, 4, 1, zeros=0.0)
     cores = replace(cores, intercept=np.zeros(1))
     solver = Adam(learning_rate=0.01, batch_size=16, max_iter=3, schedule="constant", ema_decay=0.9)
@@ -206,8 +206,7 @@ def test_rarely_touched_core_rows_get_their_full_penalty():
         losses.SquaredError(),
         np.zeros(1),
         [family[0].degrees],
-        penalties.ridge(family, strength),
-        penalties.ridge(family, 0.0),
+        (penalties.ridge(family, strength),),
     )
     factor = np.zeros((41, 1))
     cores = CPCores([factor], np.ones((1, 1)), np.zeros(1))

@@ -1,5 +1,6 @@
 """The prior on the weight tensor: its norm, and spreads learnt by empirical Bayes."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -73,9 +74,8 @@ def test_band_kernels_agree_with_matrices(dim):
 
 def problem_of(family, columns, y, loss, weight=None):
     rows = Rows(encode(family, columns), y, np.ones(len(y)) if weight is None else weight)
-    zero = penalties.ridge(family, 0.0)
     degrees = [m.degrees for m in family]
-    return Problem(rows, None, loss, loss.baseline(y, rows.weight), degrees, zero, zero)
+    return Problem(rows, None, loss, loss.baseline(y, rows.weight), degrees)
 
 
 def spreads_of(family, problem):
@@ -131,7 +131,8 @@ def built(table, family=None, strength=0.5):
         separate_outputs=False,
         extras_l2=0.0,
     )
-    return family, members.build_problem(plan, family, table, None, strength)
+    problem = members.build_problem(plan, family, table, None)
+    return family, plan.strategy.regularise(problem, family, strength)
 
 
 def test_merged_rows_count_by_their_weight():
@@ -150,14 +151,14 @@ def test_merged_rows_count_by_their_weight():
     assert one.norm.strength == pytest.approx(other.norm.strength)
 
 
-def test_changing_the_strength_of_a_problem_equals_building_it_again():
+def test_a_prepared_problem_serves_every_strength():
     X, y, _ = noisy_table(n=200, n_noise=0)
     table = CodedRows(list(X.T), y[:, None].astype(float), np.ones(200))
-    family, problem = built(table, [maps.Hat().fit(c) for c in X.T])
-    known = TensorPrior().regularise(problem, family, 3.0)
-    _, new = built(table, family, strength=3.0)
-    assert known.norm.strength == new.norm.strength != problem.norm.strength
-    for a, b in zip(known.norm.metric, new.norm.metric):
+    family = [maps.Hat().fit(c) for c in X.T]
+    (_, weak), (_, strong) = (built(table, family, strength=s) for s in (1.0, 3.0))
+    known = TensorPrior().regularise(replace(weak, penalties=()), family, 3.0)
+    assert known.norm.strength == strong.norm.strength != weak.norm.strength
+    for a, b in zip(known.norm.metric, strong.norm.metric):
         np.testing.assert_array_equal(a, b)
 
 

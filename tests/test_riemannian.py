@@ -1,7 +1,5 @@
 """The manifold of Tensor Trains: projection, retraction, rounding, and descent on it."""
 
-from dataclasses import replace
-
 import needs
 import numpy as np
 import parts
@@ -166,9 +164,9 @@ def make_problem(loss, n_outputs, family, columns, order=None, seed=0):
     if loss.code == losses.Softmax.code:
         y = (signal[:, :1] > 0) * (n_outputs - 1.0)
     rows = Rows(encode(family, columns), y, rng.random(n) + 0.5)
-    zero = penalties.ridge(family, 0.0)
     degrees = [m.degrees for m in family]
-    return Problem(rows, None, loss, np.zeros(n_outputs), degrees, zero, zero, order)
+    own = () if order is None else (order,)
+    return Problem(rows, None, loss, np.zeros(n_outputs), degrees, own)
 
 
 @pytest.mark.parametrize("tall", [128, 0], ids=["dense", "by slots"])
@@ -292,7 +290,7 @@ def test_the_solver_refuses_other_devices_formats_and_penalties():
         Riemannian(device="cuda").solve(problem, cores, None, rng)
     with pytest.raises(ValueError, match="got format='cp'"):
         Riemannian().solve(problem, parts.random_cores(problem.local.dims, 2, 1), None, rng)
-    fixed = replace(problem, fixed=penalties.ridge(family, 0.1))
+    fixed = problem.penalised(penalties.ridge(family, 0.1))
     with pytest.raises(
         ValueError, match="solver='riemannian' cannot minimise the penalty 'factors'"
     ):

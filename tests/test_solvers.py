@@ -1,6 +1,6 @@
 """Laws of every solver; in particular, it refuses by name what it cannot minimise."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import needs
 import numpy as np
@@ -10,7 +10,6 @@ import pytest
 from polyadic import inits, losses, maps, networks
 from polyadic.data.features import encode
 from polyadic.networks.cores import NetworkCores
-from polyadic.objective import penalties
 from polyadic.objective.penalties import PENALTIES
 from polyadic.objective.problem import Problem, Rows
 
@@ -26,9 +25,8 @@ def make_problem(loss=None, n=120, seed=0):
     y = (columns[0] * columns[1] + columns[2])[:, None]
     weight = rng.random(n) + 0.5
     rows = Rows(encode(family, columns), y / y.std(), weight)
-    none = penalties.ridge(family, 0.0)
     loss = loss or losses.SquaredError()
-    return Problem(rows, rows, loss, np.zeros(1), [m.degrees for m in family], none, none), family
+    return Problem(rows, rows, loss, np.zeros(1), [m.degrees for m in family]), family
 
 
 def start(name, problem):
@@ -46,18 +44,6 @@ def solve(name, problem):
     return parts.SOLVERS[name].solve(problem, start(name, problem), None, rng)
 
 
-def with_penalty(problem, family, name):
-    """Return the problem with one penalty, by its name in the registry."""
-    norm = penalties.ridge(family, 0.1)
-    field = {
-        "factors": {"fixed": norm},
-        "factors by noise": {"scaled": norm},
-        "order": {"order": penalties.Order(0.1, penalties.emphasis(family, 2.0))},
-        "tensor norm": {"norm": penalties.Norm(0.1, norm.bands)},
-    }
-    return replace(problem, **field[name])
-
-
 @every_solver
 def test_training_lowers_the_loss_and_the_same_seed_gives_the_same_model(name):
     problem, _ = make_problem()
@@ -73,8 +59,8 @@ def test_training_lowers_the_loss_and_the_same_seed_gives_the_same_model(name):
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_a_penalty_acts_or_is_refused_by_name(name, penalty):
     problem, family = make_problem()
-    harder = with_penalty(problem, family, penalty)
-    assert list(harder.penalties()) == [penalty]
+    harder = problem.penalised(parts.penalties_of(family)[penalty])
+    assert [p.name for p in harder.penalties] == [penalty]
     solver = parts.SOLVERS[name]
     if penalty not in solver.penalties:
         with pytest.raises(ValueError, match=f"cannot minimise the penalty {penalty!r}") as error:

@@ -42,10 +42,9 @@ def wide_problem(loss, additive):
     features = encode(family, [*X[:, :27].T, X[:, 28], codes])
     target = (y > 0).astype(float) if isinstance(loss, losses.Logistic) else y
     rows = Rows(features, target[:, None], np.random.default_rng(0).uniform(0.5, 2, len(y)))
-    ridge, none = penalties.ridge(family, 1e-3), penalties.ridge(family, 0.0)
-    rough = penalties.smoothness(family, 1e-3)
+    own = penalties.ridge(family, 1e-3) + penalties.smoothness(family, 1e-3)
     degrees = [m.degrees for m in family]
-    problem = Problem(rows, None, loss, np.zeros(1), degrees, ridge + rough, none)
+    problem = Problem(rows, None, loss, np.zeros(1), degrees, (own,))
     return problem, cores_near_one(features.dims, 5, additive)
 
 

@@ -281,7 +281,7 @@ def dense_problem(order=False, n=150):
     family.append(maps.Polynomial(4, normalize=True).fit(columns[2]))
     penalty = penalties.Order(0.01, penalties.emphasis(family, 1.5)) if order else None
     problem = make_problem(losses.SquaredError(), 2, family, columns, penalty)
-    return replace(problem, fixed=penalties.ridge(family, 0.01))
+    return problem.penalised(penalties.ridge(family, 0.01))
 
 
 @pytest.mark.parametrize("order", [False, True], ids=["", "order penalty"])
@@ -399,7 +399,7 @@ def test_a_step_copies_nothing_to_the_cpu(order, monkeypatch):
     problem, cores = network_problem()
     if order:
         emphasis = [np.ones(d) for d in problem.local.dims]
-        problem = replace(problem, order=penalties.Order(0.01, emphasis))
+        problem = problem.penalised(penalties.Order(0.01, emphasis))
     run = TorchLoop(TorchOptim(batch_size=8, max_iter=1), "Adam", "cpu", problem, cores, None)
     copies = []
     for name in ("cpu", "numpy", "item", "tolist", "__float__", "__bool__", "__int__"):

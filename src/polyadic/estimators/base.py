@@ -28,11 +28,15 @@ from polyadic.objective import losses
 from polyadic.training import compiling
 from polyadic.training.members import Training, train
 from polyadic.training.merge import merge
-from polyadic.training.plan import Plan, PlanSummary, Task
+from polyadic.training.plan import Choice, Plan, PlanSummary, Task
 
 # Rows that a thread predicts at a time; chosen by hand. Fixed, so that results do not depend on
 # n_jobs.
 _CHUNK = 16384
+
+# Scale of an output that does not vary, as a share of its value (of one, if that is larger): small
+# beside the rounding of float32, so that predictions are the constant. Chosen by hand.
+_CONSTANT_SCALE = 1e-12
 
 
 class TableEstimator(BaseEstimator):
@@ -138,10 +142,22 @@ class TableEstimator(BaseEstimator):
         if X_val is None and sample_weight_val is not None:
             raise ValueError("sample_weight_val was given without X_val.")
         fresh = not self._resumes
+        if not fresh:
+            self._check_same_loss()
         rows = self._read_rows(X, y, sample_weight, fresh)
         if fresh:
             self._shrink_constant_outputs(rows)
         return rows, None if X_val is None else self._read_held_out(X_val, y_val, sample_weight_val)
+
+    def _check_same_loss(self) -> None:
+        """Refuse to go on from a model of another loss, whose scale and link differ."""
+        now = self._loss()
+        if now != self.loss_:
+            raise ValueError(
+                f"The fitted model has the loss {self.loss_!r}, and the parameters now ask for "
+                f"{now!r}: training cannot go on. Set the loss back, or fit anew with "
+                "warm_start=False."
+            )
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -175,6 +191,8 @@ class TableEstimator(BaseEstimator):
         distinct = CodedRows([c[rows] for c in coded], target[rows], weight, counts)
         if fresh:
             self._scale_target(distinct)
+        else:
+            self._check_constant_outputs(distinct)
         return replace(distinct, y=self._to_scale(distinct.y))
 
     def _set_names(self) -> None:
@@ -212,8 +230,20 @@ class TableEstimator(BaseEstimator):
         """Give an output that does not vary a tiny scale, so that it is predicted as constant."""
         if self._scales_target and self._loss().location_scale:
             constant = np.ptp(rows.y, axis=0) == 0
-            tiny = 1e-12 * np.maximum(1.0, np.abs(self._center))
+            tiny = _CONSTANT_SCALE * np.maximum(1.0, np.abs(self._center))
             self._scale = np.where(constant, tiny, self._scale)
+
+    def _check_constant_outputs(self, rows: CodedRows) -> None:
+        """Refuse to go on where an output varies that did not: the fitted scale leaves no room."""
+        if not (self._scales_target and self._loss().location_scale):
+            return
+        shrunk = self._scale <= _CONSTANT_SCALE * np.maximum(1.0, np.abs(self._center))
+        moved = shrunk & np.any(rows.y != self._center, axis=0)
+        if np.any(moved):
+            raise ValueError(
+                f"Output {np.flatnonzero(moved)[0]} of y was constant when the model was fitted, "
+                "and varies now: training cannot go on. Fit anew with warm_start=False."
+            )
 
     def _to_scale(self, y: np.ndarray) -> np.ndarray:
         return y if y.shape[1] != len(self._center) else (y - self._center) / self._scale
@@ -250,7 +280,10 @@ class TableEstimator(BaseEstimator):
         self.history_ = [member.solution.history for member in members]
         self.n_iter_ = max(member.solution.n_iter for member in members)
         tried = tuple((trial.strength, trial.loss) for trial in training.trials)
-        self.plan_ = PlanSummary(plan.choices, tried, training.seconds)
+        choices = plan.choices
+        if training.rank is not None and plan.ranks[0] < plan.ranks[1]:
+            choices += (Choice("member rank", str(training.rank), "by what the pilots found"),)
+        self.plan_ = PlanSummary(choices, tried, training.seconds)
 
     def _measure_marginals(self, rows: CodedRows) -> list[marginals.Marginal]:
         """Return the marginals of the columns, which explanations use."""
@@ -281,7 +314,10 @@ class TableEstimator(BaseEstimator):
         constant.
         """
         check_is_fitted(self, "tensor_")
-        total = sobol(self).total
+        try:
+            total = sobol(self).total
+        except ValueError as error:  # such as a model that does not know its training rows
+            raise AttributeError(f"feature_importances_ is not available. {error}") from error
         return total / total.sum() if total.sum() > 0 else total
 
     def raw(self, X) -> np.ndarray:

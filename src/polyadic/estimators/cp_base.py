@@ -16,10 +16,8 @@ from polyadic.estimators.base import TableEstimator
 from polyadic.maps import Hat
 from polyadic.networks.cp import CPCores
 from polyadic.solvers.adam import AdamState
-from polyadic.solvers.als import ALS
 from polyadic.solvers.blocks import working_memory
 from polyadic.solvers.registry import FUSED
-from polyadic.solvers.sequences import Sequence
 from polyadic.training.members import Training, build_problem
 from polyadic.training.merge import Member
 from polyadic.training.plan import Plan
@@ -118,7 +116,7 @@ class CPEstimator(TableEstimator):
     def _check_memory(self, plan: Plan, n_rows: int) -> None:
         """Refuse, before anything is allocated, a plan that would not fit into memory."""
         width = plan.ranks[1] * (len(plan.intercept) if plan.separate_outputs else 1)
-        sweeps = isinstance(plan.solver, ALS | Sequence)
+        sweeps = "sweeps" in plan.solver.phases
         validation.check_memory(
             plan.maps,
             width,
@@ -152,6 +150,8 @@ class CPEstimator(TableEstimator):
         with self._all_or_nothing() as model:
             if self.engine != "fused":
                 raise ValueError("partial_fit runs on engine='fused' only.")
+            if hasattr(self, "tensor_"):
+                self._check_same_loss()
             rows = model._read_rows(X, y, sample_weight, not hasattr(self, "tensor_"), classes)
             model._take_pass(rows)
         return self
@@ -169,7 +169,8 @@ class CPEstimator(TableEstimator):
             cores = self._unscaled()
             plan = replace(plan, intercept=cores.intercept)
         strength = plan.ladder.strengths[0]
-        problem = build_problem(plan, self.maps_, rows, None, strength, passes.n_seen)
+        problem = build_problem(plan, self.maps_, rows, None, passes.n_seen)
+        problem = plan.strategy.regularise(problem, self.maps_, strength)
         problem = replace(problem, weight_unit=passes.weight_unit)
         if first:
             rngs = [np.random.default_rng((plan.seed, n)) for n in range(len(self.maps_) + 1)]

@@ -145,11 +145,6 @@ def _check_whole(model: Any) -> None:
         raise ValueError("the scale of the target must be positive.")
     if type(model.n_iter_) is not int or model.n_iter_ < 0:
         raise ValueError(f"n_iter is {model.n_iter_!r}, not a number of epochs.")
-    n_jobs = getattr(model, "n_jobs", None)
-    if not (n_jobs is None or isinstance(n_jobs, int)):
-        raise ValueError(f"n_jobs must be a whole number or None, got {n_jobs!r}.")
-    if not isinstance(model.device, str):
-        raise ValueError(f"device must be text, such as 'cpu', got {model.device!r:.40}.")
     if isinstance(model, TNEstimator):
         networks.resolve(model.format)
     elif not isinstance(model.tensor_, CPCores):

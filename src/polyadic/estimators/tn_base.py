@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,9 @@ from polyadic.networks.cp import CPCores
 from polyadic.objective.problem import Problem
 from polyadic.solvers import inits
 from polyadic.solvers.inits import Init, Start
+from polyadic.solvers.registry import NETWORKS
 from polyadic.training.plan import Plan
-from polyadic.training.resolve import resolve_tn
+from polyadic.training.resolve import resolve_tn, resume_tn
 
 
 def require_torch() -> None:
@@ -114,7 +115,7 @@ class TNEstimator(TableEstimator):
         require_torch()
         from polyadic.solvers.torch_optim import optimiser_names
 
-        return [*optimiser_names(), "riemannian"]
+        return [*optimiser_names(), *NETWORKS]
 
     def _choose_maps(self) -> list[FeatureMap]:
         form = networks.resolve(self.format)
@@ -166,8 +167,7 @@ class TNEstimator(TableEstimator):
                 f"{fitted}, but these are now {(self.format, self.rank, self.order)}. "
                 "Set them back, or set warm_start=False."
             )
-        plan = resolve_tn(self, self._task(rows, has_held_out, self.maps_), None)
-        return replace(plan, intercept=cores.intercept, resume_from=cores)
+        return resume_tn(self, self._task(rows, has_held_out, self.maps_), cores)
 
     def _evaluate(self, columns: list[np.ndarray]) -> np.ndarray:
         from polyadic.solvers import torch_engine

@@ -49,18 +49,27 @@ def check(estimator: Any) -> None:
             continue
         kind = numbers.Integral if whole else numbers.Real
         number = isinstance(value, kind) and not isinstance(value, bool)
-        if not number or not low <= float(value) <= high:
+        if not number or not low <= float(value) <= high or np.isinf(float(value)):
             raise ValueError(f"{name} must be {_wording(low, high, whole, others)}, got {value!r}.")
-    for name in ("early_stopping", "warm_start"):
-        if not isinstance(getattr(estimator, name), (bool, np.bool_)):
-            raise ValueError(f"{name} must be True or False, got {getattr(estimator, name)!r}.")
-    n_jobs = getattr(estimator, "n_jobs", None)
-    if n_jobs is not None and (not isinstance(n_jobs, numbers.Integral) or n_jobs == 0):
+    for name in ("early_stopping", "warm_start", "separate_outputs"):
+        value = given.get(name, False)
+        if not isinstance(value, (bool, np.bool_)):
+            raise ValueError(f"{name} must be True or False, got {value!r}.")
+    n_jobs = given.get("n_jobs")
+    whole_number = isinstance(n_jobs, numbers.Integral) and not isinstance(n_jobs, bool)
+    if n_jobs is not None and not (whole_number and n_jobs != 0):
         raise ValueError(f"n_jobs must be a whole number other than 0, or None, got {n_jobs!r}.")
+    if not isinstance(estimator.device, str):
+        raise ValueError(f"device must be text, such as 'cpu', got {estimator.device!r:.40}.")
     check_choice("schedule", estimator.schedule, SCHEDULES)
     check_choice("solver", estimator.solver, estimator._solvers())
     if hasattr(estimator, "engine"):
         check_choice("engine", estimator.engine, ENGINES)
+        if estimator.engine == "fused" and estimator.device != "cpu":
+            raise ValueError(
+                f"engine='fused' runs on device='cpu' only, got {estimator.device!r}. "
+                "Other devices need engine='torch'."
+            )
     inits.resolve(estimator.init)
 
 

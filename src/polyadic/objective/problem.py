@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,9 +32,9 @@ class Rows:
 class Problem:
     """Minimise the mean loss plus penalties over the cores.
 
-    `fixed` and `scaled` are L2 and smoothness penalties on the factors. `scaled` is multiplied by
-    the solver's estimate of the noise, the loss on held-out rows: with the same constants, noisy
-    tables are then smoothed more than clean ones.
+    Penalties "by noise", and the norm of the weight tensor, are multiplied by the solver's estimate
+    of the noise, the loss on held-out rows: with the same constants, noisy tables are then smoothed
+    more than clean ones.
     """
 
     rows: Rows
@@ -42,25 +42,42 @@ class Problem:
     loss: Loss
     intercept: np.ndarray  # (L,)
     degrees: list[np.ndarray]
-    fixed: Banded
-    scaled: Banded
-    order: Order | None = None
+    penalties: tuple[Penalty, ...] = ()
     separate: bool = False  # L separate tensors, or one tensor with L outputs
     weight_unit: float = 0.0  # the weight of one row; 0 stands for the rows' mean
     extras_l2: float = 0.0  # strength of L2 on the arrays of a network that belong to no column
     effective_rows: float = 0.0  # how many rows of weight one the training rows count as
     prior: Prior | None = None  # of the weight tensor, learnt from the rows
-    norm: Norm | None = None  # the prior as a penalty, multiplied by the noise
+    keep_last: bool = False  # the last epoch counts, whatever the held-out rows say
 
-    def penalties(self) -> dict[str, Penalty]:
-        """Return the penalties that are not zero, by their names in `PENALTIES`."""
-        every = {
-            "factors": self.fixed,
-            "factors by noise": self.scaled,
-            "order": self.order,
-            "tensor norm": self.norm,
-        }
-        return {name: p for name, p in every.items() if p is not None and p.active()}
+    def penalised(self, *more: Penalty) -> Problem:
+        """Return the problem with these penalties added, if they are not zero."""
+        return replace(self, penalties=(*self.penalties, *(p for p in more if p.active())))
+
+    @property
+    def fixed(self) -> Banded:
+        """The quadratic penalties on the factors that do not follow the noise, as one."""
+        return self._banded(by_noise=False)
+
+    @property
+    def scaled(self) -> Banded:
+        """The quadratic penalties on the factors that are multiplied by the noise, as one."""
+        return self._banded(by_noise=True)
+
+    def _banded(self, by_noise: bool) -> Banded:
+        zero = Banded([np.zeros((len(degrees), 5)) for degrees in self.degrees], by_noise)
+        own = (p for p in self.penalties if isinstance(p, Banded) and p.by_noise == by_noise)
+        return sum(own, start=zero)
+
+    @property
+    def order(self) -> Order | None:
+        """The order penalty, if there is one."""
+        return next((p for p in self.penalties if isinstance(p, Order)), None)
+
+    @property
+    def norm(self) -> Norm | None:
+        """The norm of the weight tensor, if there is one; it is multiplied by the noise."""
+        return next((p for p in self.penalties if isinstance(p, Norm)), None)
 
     def unit_weights(self) -> np.ndarray:
         """Return the weights of the training rows in units of one row, (n,)."""

@@ -11,8 +11,9 @@ from polyadic.data.features import LocalFeatures, always_touched, stack_height
 from polyadic.kernels import adam as kernel
 from polyadic.kernels.cp import GUARD
 from polyadic.networks.cp import CPCores, run
+from polyadic.objective.penalties import Banded
 from polyadic.objective.problem import Problem
-from polyadic.solvers.contract import Report, Solution, check
+from polyadic.solvers.contract import Report, Solution, SolverSettings, check
 from polyadic.solvers.loop import Schedule, TrainingLoop, stack
 from polyadic.solvers.threads import SplitEpochs, should_split
 
@@ -57,6 +58,12 @@ class Adam(Schedule):
     name: ClassVar[str] = "solver='adam' on engine='fused'"
     loss_forms: ClassVar[tuple[str, ...]] = ("compiled",)
     penalties: ClassVar[tuple[str, ...]] = ("factors", "factors by noise", "order")
+    phases: ClassVar[tuple[str, ...]] = ("epochs",)
+
+    @classmethod
+    def from_settings(cls, settings: SolverSettings) -> Adam:
+        """Return the solver of a fit."""
+        return cls(**settings.epochs(), n_threads=settings.n_threads)
 
     def solve(
         self,
@@ -92,7 +99,8 @@ class AdamLoop(TrainingLoop):
         self.job = self._job(mask.ravel(), self._lay_out_penalties())
         self.split: SplitEpochs | None = None
         threads, layout = solver.n_threads, problem.local.layout
-        if threads is not None and problem.order is None and should_split(layout, self.batch):
+        bands_only = all(isinstance(penalty, Banded) for penalty in problem.penalties)
+        if threads is not None and bands_only and should_split(layout, self.batch):
             self.split = SplitEpochs(self.job, self.always, self.batch, threads)
         else:
             args = (len(layout.first), problem.n_outputs, self.always)

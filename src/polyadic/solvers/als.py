@@ -26,7 +26,7 @@ from polyadic.networks.cp import CPCores
 from polyadic.objective.penalties import Norm, band_product
 from polyadic.objective.problem import Problem
 from polyadic.solvers.blocks import FLOOR, Block, depth, pad, solve_block
-from polyadic.solvers.contract import Report, Solution, check
+from polyadic.solvers.contract import Report, Solution, SolverSettings, check
 from polyadic.solvers.loop import Schedule, TrainingLoop
 
 # All chosen by hand.
@@ -58,6 +58,13 @@ class ALS(Schedule):
     name: ClassVar[str] = "solver='als'"
     loss_forms: ClassVar[tuple[str, ...]] = ("compiled", "curvature")
     penalties: ClassVar[tuple[str, ...]] = ("factors", "factors by noise", "order", "tensor norm")
+    phases: ClassVar[tuple[str, ...]] = ("sweeps",)
+
+    @classmethod
+    def from_settings(cls, settings: SolverSettings) -> ALS:
+        """Return the solver of a fit."""
+        sweeps = settings.decide("max_iter", settings.usual_sweeps, "sweeps")
+        return cls(max_iter=sweeps, **settings.sweeps(PATIENCE))
 
     def solve(
         self,
@@ -163,8 +170,6 @@ class AlsLoop(TrainingLoop):
         self.norms = [] if problem.norm is None else [TensorNorm(problem.norm, by_noise=True)]
         if problem.order is not None:
             self.norms.append(TensorNorm(problem.order.as_norm()))
-        # With a prior the optimum is the model that is wanted: no earlier epoch is better.
-        self.keep_last = problem.norm is not None
         self.weigh_norms()
 
     # ---- predictions and the objective ----------------------------------------------------------

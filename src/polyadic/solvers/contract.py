@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from polyadic.maps.base import FeatureMap
 from polyadic.objective.problem import Problem
 
 
@@ -26,12 +27,54 @@ class Solution:
 Report = Callable[[int, float], None]  # called after each epoch with its number and its loss
 
 
+class SolverSettings(Protocol):
+    """What a solver may ask about the fit that it is made for: see `training.decisions`."""
+
+    maps: Sequence[FeatureMap]
+    width: int  # numbers per element of a core
+    usual_sweeps: int
+    n_threads: int | None
+
+    @property
+    def solver(self) -> str:
+        """The parameter by which it was chosen: a name, or "auto"."""
+        ...
+
+    @property
+    def device(self) -> str:
+        """The device of the torch engine."""
+        ...
+
+    def epochs(self, usual_rate: float | None = None) -> dict[str, Any]:
+        """Return the fields of `loop.Schedule`, for a solver that trains in epochs."""
+        ...
+
+    def sweeps(self, usual_patience: int) -> dict[str, Any]:
+        """Return `n_iter_no_change` and `tol`, for a solver that trains in sweeps."""
+        ...
+
+    def decide(self, name: str, auto: Any, why: str) -> Any:
+        """Return a parameter, or the value of "auto", and note it in the plan."""
+        ...
+
+    def note(self, name: str, value: Any, why: str) -> Any:
+        """Note in the plan what was chosen, and return it."""
+        ...
+
+
 class Solver(Protocol):
     """Anything that improves initial cores, and declares what it can minimise."""
 
     name: ClassVar[str]  # for error messages: the parameter that selects it
     loss_forms: ClassVar[tuple[str, ...]]  # that it needs: see `polyadic.objective.losses.FORMS`
     penalties: ClassVar[tuple[str, ...]]  # that it can minimise: see `PENALTIES`
+    # Which kernels it runs, "epochs" or "sweeps", to compile them ahead; () for others.
+    phases: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    def from_settings(cls, settings: SolverSettings) -> Solver:
+        """Return the solver of a fit."""
+        ...
 
     @property
     def max_iter(self) -> int:
@@ -58,20 +101,14 @@ class Solver(Protocol):
 
 def check(solver: Solver, problem: Problem) -> None:
     """Refuse, before training, a loss or a penalty that the solver cannot minimise."""
+    many_classes = problem.y.shape[1] < problem.n_outputs
     for form in solver.loss_forms:
-        problem.loss.require(form, solver.name)
-    for name in problem.penalties():
-        if name not in solver.penalties:
-            raise ValueError(
-                f"{solver.name} cannot minimise the penalty {name!r}{_SET_BY[name]}. "
-                f"It can minimise: {', '.join(solver.penalties)}."
-            )
-
-
-# Which parameters of an estimator cause a penalty, for the error message.
-_SET_BY = {
-    "factors": ", which l2 or smoothness ask for if they are numbers above 0",
-    "factors by noise": ", which l2='auto' and smoothness='auto' ask for",
-    "order": ", which order_alpha > 0 asks for",
-    "tensor norm": ", the prior on the weight tensor, which is for solver='als'",
-}
+        problem.loss.require(form, solver.name, many_classes)
+    for penalty in problem.penalties:
+        if penalty.name in solver.penalties or ("torch" in solver.loss_forms and penalty.has_torch):
+            continue
+        by = f" (set by {penalty.set_by})" if penalty.set_by else ""
+        raise ValueError(
+            f"{solver.name} cannot minimise the penalty {penalty.name!r}{by}. "
+            f"It has: {', '.join(solver.penalties)}."
+        )

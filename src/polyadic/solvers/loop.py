@@ -78,7 +78,6 @@ class TrainingLoop(ABC):
     """One run, epoch by epoch. Subclasses define how to train, to average and to predict."""
 
     noise_pace = 0.2  # share by which the noise moves to the measured loss in an epoch
-    keep_last = False  # whether to keep the last epoch instead of the best on held-out rows
 
     def __init__(self, plan: Schedule, problem: Problem, cores: Any):
         self.plan, self.problem, self.cores = plan, problem, cores
@@ -152,7 +151,7 @@ class TrainingLoop(ABC):
             self.weigh_columns(squares)
         # Without held-out rows there is nothing to choose an epoch by: keep the last.
         margin = self.plan.tol * abs(self.best_loss) if self.best_epoch >= 0 else 0.0
-        last_counts = problem.held_out is None or self.keep_last
+        last_counts = problem.held_out is None or problem.keep_last
         if last_counts or self.latest < self.best_loss:
             if last_counts or self.latest < self.best_loss - margin:
                 self.best_epoch = self.n_iter - 1

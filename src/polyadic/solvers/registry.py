@@ -1,4 +1,4 @@
-"""The solvers by name."""
+"""The solvers by the parameter `solver`. A line here makes one available to the estimators."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from polyadic.solvers.riemannian import Riemannian
 from polyadic.solvers.sequences import AdamThenAls, AlsThenAdam
 from polyadic.solvers.torch_solver import TorchOptim
 
-# For CP models on the fused engine.
+# Of CP models on the fused engine.
 FUSED: dict[str, type[Solver]] = {
     "adam": Adam,
     "als": ALS,
     "als+adam": AlsThenAdam,
     "adam+als": AdamThenAls,
 }
-SOLVERS: dict[str, type[Solver]] = {**FUSED, "riemannian": Riemannian, "torch": TorchOptim}
+# Of tensor networks, besides the optimisers of torch.optim.
+NETWORKS: dict[str, type[Solver]] = {"riemannian": Riemannian}
+SOLVERS: dict[str, type[Solver]] = {**FUSED, **NETWORKS, "torch": TorchOptim}

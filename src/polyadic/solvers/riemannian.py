@@ -35,7 +35,7 @@ from polyadic.networks.cores import NetworkCores
 from polyadic.networks.trains import Point, Train
 from polyadic.objective.problem import Problem
 from polyadic.solvers.batches import BatchColumn, Batches, DenseColumn
-from polyadic.solvers.contract import Report, Solution, check
+from polyadic.solvers.contract import Report, Solution, SolverSettings, check
 from polyadic.solvers.loop import Schedule, TrainingLoop
 
 # All chosen by hand; `benchmarks/riemannian.py` compares the solver with Adam.
@@ -73,6 +73,12 @@ class Riemannian(Schedule):
     name: ClassVar[str] = "solver='riemannian'"
     loss_forms: ClassVar[tuple[str, ...]] = ("compiled",)
     penalties: ClassVar[tuple[str, ...]] = ("factors by noise", "order")
+    phases: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def from_settings(cls, settings: SolverSettings) -> Riemannian:
+        """Return the solver of a fit: the rate is a share of the full step, whatever the width."""
+        return cls(**settings.epochs(PEAK_RATE), device=settings.device)
 
     def solve(
         self,

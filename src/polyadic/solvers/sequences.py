@@ -12,9 +12,11 @@ from polyadic.data.features import LocalFeatures
 from polyadic.networks.cp import CPCores
 from polyadic.objective.problem import Problem
 from polyadic.solvers.adam import Adam
-from polyadic.solvers.als import ALS
-from polyadic.solvers.contract import Report, Solution, Solver, check
+from polyadic.solvers.als import ALS, MAX_SWEEPS, PATIENCE
+from polyadic.solvers.blocks import sweep_cost
+from polyadic.solvers.contract import Report, Solution, Solver, SolverSettings, check
 
+_START_SWEEPS = 1  # of "als+adam": a second sweep costs more than it gains
 _UNBALANCED = 4.0  # a factor more than this times larger or smaller than one; chosen by hand
 _TINY = np.finfo(float).tiny
 
@@ -29,11 +31,17 @@ class Sequence(ABC):
     name: ClassVar[str]
     loss_forms: ClassVar[tuple[str, ...]] = ("compiled", "curvature")
     penalties: ClassVar[tuple[str, ...]] = tuple(n for n in Adam.penalties if n in ALS.penalties)
+    phases: ClassVar[tuple[str, ...]] = ("epochs", "sweeps")
 
     @property
     def max_iter(self) -> int:
         """Largest number of epochs and sweeps together."""
         return self.first.max_iter + self.second.max_iter
+
+    @classmethod
+    @abstractmethod
+    def from_settings(cls, settings: SolverSettings) -> Solver:
+        """Return the solver of a fit."""
 
     @abstractmethod
     def go_on(
@@ -76,6 +84,11 @@ class AlsThenAdam(Sequence):
 
     name: ClassVar[str] = "solver='als+adam'"
 
+    @classmethod
+    def from_settings(cls, settings: SolverSettings) -> AlsThenAdam:
+        """Return the solver of a fit."""
+        return cls(ALS(max_iter=_START_SWEEPS), Adam.from_settings(settings))
+
     def go_on(self, problem, first, free, rng, report):
         """Run Adam; the result of the sweeps is kept if no epoch is better."""
         start = balanced(first.cores, problem.local)
@@ -95,6 +108,16 @@ class AdamThenAls(Sequence):
     second: ALS
 
     name: ClassVar[str] = "solver='adam+als'"
+
+    @classmethod
+    def from_settings(cls, settings: SolverSettings) -> Solver:
+        """Return the solver of a fit, with sweeps that take no longer than Adam."""
+        adam = Adam.from_settings(settings)
+        sweeps = int(adam.max_iter / sweep_cost(settings.maps, settings.width))
+        if settings.solver != "auto":
+            sweeps = max(1, sweeps)
+        sweeps = settings.note("sweeps", min(sweeps, MAX_SWEEPS), "that take no longer than Adam")
+        return cls(adam, ALS(max_iter=sweeps, **settings.sweeps(PATIENCE))) if sweeps else adam
 
     def go_on(self, problem, first, free, rng, report):
         """Run sweeps, with the noise that Adam has measured."""

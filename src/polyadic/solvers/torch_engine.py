@@ -164,6 +164,11 @@ class Network:
             additive = [a.copy() for a in np.split(table[:, self.format.width :], ends)]
         return cores.with_arrays(factors, extras, additive)
 
+    def factors(self) -> list[Tensor]:
+        """Return the factors (d_n, K), without the additive part."""
+        table = self.table[GUARD:-GUARD, : self.format.width]
+        return list(torch.split(table, list(self.format.dims)))
+
     def parameters(self) -> list[Tensor]:
         """Return all tensors that are trained."""
         return [self.table, *self.extras]

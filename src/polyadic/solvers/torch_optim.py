@@ -61,6 +61,7 @@ class TorchLoop(TrainingLoop):
         both = sum(np.abs(stack(p.bands)) for p in (problem.fixed, problem.scaled))
         self.diagonals = np.flatnonzero(np.any(both != 0, axis=0)).tolist()
         self.weighs_columns = weigh_columns
+        self.own_penalties = [p for p in problem.penalties if p.has_torch]
         if problem.order is not None:
             self.emphasis = self._tensor(stack(problem.order.emphasis)[:, None])
 
@@ -106,6 +107,8 @@ class TorchLoop(TrainingLoop):
                 loss = loss + problem.extras_l2 * sum(squares)
             if problem.order is not None:
                 loss = loss + problem.order.alpha * self.network.order_penalty(self.emphasis)
+            for penalty in self.own_penalties:
+                loss = loss + penalty.torch_value(self.network.factors())
             loss.backward()
             return loss
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from polyadic.objective.problem import Problem
-from polyadic.solvers.contract import Report, Solution, check
+from polyadic.solvers.contract import Report, Solution, SolverSettings, check
 from polyadic.solvers.loop import Schedule
 
 
@@ -34,6 +34,12 @@ class TorchOptim(Schedule):
     name: ClassVar[str] = "engine='torch'"
     loss_forms: ClassVar[tuple[str, ...]] = ("torch",)
     penalties: ClassVar[tuple[str, ...]] = ("factors", "factors by noise", "order")
+    phases: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def from_settings(cls, settings: SolverSettings) -> TorchOptim:
+        """Return the solver of a fit of a network: the optimiser of this name."""
+        return cls(**settings.epochs(), optimiser=settings.solver, device=settings.device)
 
     def solve(
         self,

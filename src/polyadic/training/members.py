@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,10 +21,7 @@ from polyadic.kernels.losses import OWN
 from polyadic.maps.base import FeatureMap
 from polyadic.objective import penalties
 from polyadic.objective.problem import Problem, Rows
-from polyadic.solvers.adam import Adam
-from polyadic.solvers.als import ALS
 from polyadic.solvers.inits import NearOne
-from polyadic.solvers.sequences import Sequence
 from polyadic.solvers.threads import MANY_SLOTS
 from polyadic.training.compiling import prepare_fit
 from polyadic.training.merge import Member
@@ -32,6 +29,15 @@ from polyadic.training.plan import Plan
 from polyadic.training.progress import Progress
 
 _FOLD_SEED = 0xF01D  # an arbitrary number, so that folds have a random stream of their own
+
+
+class Fit(NamedTuple):
+    """One fit of a pilot or a member."""
+
+    number: int
+    strength: float
+    rank: int
+    all_rows: bool  # or those outside of its fold
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,7 @@ class Training:
 
     members: list[Member]
     trials: tuple[Trial, ...] = ()
+    rank: int | None = None  # of the members, where pilots decide
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -74,9 +81,8 @@ def prepare_kernels(plan: Plan) -> None:
     Only for starts near one. Other inits, and a fitted model to go on from, may have an additive
     part or not, which takes different kernels: those are compiled when they are called.
     """
-    solver = plan.solver
-    fused = isinstance(solver, Adam | ALS | Sequence)
-    if not fused or not isinstance(plan.init, NearOne) or plan.resume_from is not None:
+    phases = plan.solver.phases
+    if not phases or not isinstance(plan.init, NearOne) or plan.resume_from is not None:
         return
     shared = plan.n_members == 1 and sum(map(n_slots, plan.maps)) >= MANY_SLOTS
     needs = Needs(
@@ -85,8 +91,8 @@ def prepare_kernels(plan: Plan) -> None:
             order=plan.order_alpha > 0,
             own_loss=plan.loss.code == OWN,
         ),
-        least_squares=not isinstance(solver, Adam),
-        adam=not (isinstance(solver, ALS) or shared),
+        least_squares="sweeps" in phases,
+        adam="epochs" in phases and not shared,
         prior=plan.strategy.learns_spreads,
         members=plan.n_members > 1,
     )
@@ -115,14 +121,14 @@ class _MemberTraining:
         self.problems.clear()
         kept = best.pilots[: plan.n_members] if best and strategy.keeps_pilots else []
         rank = strategy.member_rank(strength, plan.ranks)
-        tasks = [
-            (number, strength, rank, not strategy.holds_out_rows)
+        fits = [
+            Fit(number, strength, rank, not strategy.holds_out_rows)
             for number in range(len(kept), plan.n_members)
         ]
-        members = [*kept, *side_by_side(self.train_one, tasks, plan.n_jobs)]
+        members = [*kept, *side_by_side(self.train_one, fits, plan.n_jobs)]
         done = time.perf_counter()
         seconds = {"pilots": piloted - start, "members": done - piloted}
-        return Training(members, tuple(trials), seconds)
+        return Training(members, tuple(trials), rank, seconds)
 
     def try_ladder(self) -> list[Trial]:
         """Try the strengths of the ladder, then finer steps around the best so far."""
@@ -139,15 +145,15 @@ class _MemberTraining:
         """Train the pilots of each strength and average their held-out losses."""
         n_pilots, rank = self.plan.ladder.n_pilots, self.plan.ranks[0]
         strengths = list(strengths)
-        tasks = [(number, s, rank, False) for s in strengths for number in range(n_pilots)]
-        pilots = side_by_side(self.train_one, tasks, self.plan.n_jobs)
+        fits = [Fit(number, s, rank, False) for s in strengths for number in range(n_pilots)]
+        pilots = side_by_side(self.train_one, fits, self.plan.n_jobs)
         groups = [pilots[k : k + n_pilots] for k in range(0, len(pilots), n_pilots)]
         losses = [float(np.mean([pilot.solution.loss for pilot in group])) for group in groups]
         return [Trial(*trial) for trial in zip(strengths, losses, groups)]
 
-    def train_one(self, task: tuple[int, float, int, bool]) -> Member:
-        """Train member or pilot `number` on all rows, or on those outside its fold."""
-        number, strength, rank, all_rows = task
+    def train_one(self, fit: Fit) -> Member:
+        """Train a pilot or a member."""
+        number, strength, rank, all_rows = fit
         plan, seed = self.plan, self.plan.seed
         maps, problem = self.problem(number, strength, all_rows)
         rngs = [np.random.default_rng((seed, number, own)) for own in self.column_seeds]
@@ -160,21 +166,22 @@ class _MemberTraining:
         self, number: int, strength: float, all_rows: bool
     ) -> tuple[list[FeatureMap], Problem]:
         """Return maps and problem of a member; another strength changes the penalties only."""
-        plan = self.plan
-        if (number, all_rows) in self.problems:
-            maps, problem = self.problems[number, all_rows]
-            return maps, plan.strategy.regularise(problem, maps, strength)
-        maps = [
-            m.jitter(np.random.default_rng((plan.seed, number, own, 1)))
-            if plan.n_members > 1
-            else m
-            for m, own in zip(plan.maps, self.column_seeds)
-        ]
+        if (number, all_rows) not in self.problems:
+            self.problems[number, all_rows] = self.build(number, all_rows)
+        maps, problem = self.problems[number, all_rows]
+        return maps, self.plan.strategy.regularise(problem, maps, strength)
+
+    def build(self, number: int, all_rows: bool) -> tuple[list[FeatureMap], Problem]:
+        """Return the maps and the problem of a member, without the strategy's penalties."""
+        plan, maps = self.plan, self.plan.maps
+        if plan.n_members > 1:
+            maps = [
+                m.jitter(np.random.default_rng((plan.seed, number, own, 1)))
+                for m, own in zip(plan.maps, self.column_seeds)
+            ]
         fold_of = None if all_rows else self.fold_of
         rows, held_rows = hold_out(self.rows, self.held_out, fold_of, number)
-        problem = build_problem(plan, maps, rows, held_rows, strength)
-        self.problems[number, all_rows] = maps, problem
-        return maps, problem
+        return maps, build_problem(plan, maps, rows, held_rows)
 
     def report(self, number: int) -> Callable[[int, float], None] | None:
         """Return the function that a solver calls after each epoch."""
@@ -189,7 +196,8 @@ def _resume(
     fold_of = assign_folds(plan, rows) if plan.strategy.holds_out_rows else None
     rows, held_rows = hold_out(rows, held_out, fold_of, 0)
     strength = plan.ladder.strengths[0]
-    problem = build_problem(plan, plan.maps, rows, held_rows, strength)
+    problem = build_problem(plan, plan.maps, rows, held_rows)
+    problem = plan.strategy.regularise(problem, plan.maps, strength)
     report = None if bar is None else lambda epoch, loss: bar(0, epoch, loss)
     rng = np.random.default_rng(plan.seed)
     start, free = plan.resume_from, plan.free
@@ -231,25 +239,23 @@ def build_problem(
     maps: list[FeatureMap],
     rows: CodedRows,
     held_out: CodedRows | None,
-    strength: float,
     rows_before: float = 0.0,
 ) -> Problem:
-    """Return the problem for a solver; `rows_before`: effective rows of earlier passes."""
-    order = None
-    if plan.order_alpha > 0:
-        order = penalties.Order(plan.order_alpha, penalties.emphasis(maps, plan.order_beta))
-    none = penalties.ridge(maps, 0.0)
+    """Return the problem of a member, before the strategy regularises it.
+
+    `rows_before`: effective rows of earlier passes.
+    """
     problem = Problem(
-        Rows.encode(rows, maps),
-        None if held_out is None else Rows.encode(held_out, maps),
-        plan.loss,
-        plan.intercept,
-        [m.degrees for m in maps],
-        none,
-        none,
-        order,
-        plan.separate_outputs,
+        rows=Rows.encode(rows, maps),
+        held_out=None if held_out is None else Rows.encode(held_out, maps),
+        loss=plan.loss,
+        intercept=plan.intercept,
+        degrees=[m.degrees for m in maps],
+        separate=plan.separate_outputs,
         extras_l2=plan.extras_l2,
         effective_rows=rows_before + rows.effective_rows(),
     )
-    return plan.strategy.regularise(problem, maps, strength)
+    if plan.order_alpha > 0:
+        emphasis = penalties.emphasis(maps, plan.order_beta)
+        problem = problem.penalised(penalties.Order(plan.order_alpha, emphasis))
+    return plan.strategy.prepare(problem, maps)

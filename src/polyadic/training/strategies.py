@@ -64,6 +64,10 @@ class Strategy(ABC):
     def ladder(self, n_rows: int, n_columns: int, n_members: int) -> Ladder:
         """Return the strengths to try, given that there are held-out rows."""
 
+    def prepare(self, problem: Problem, maps: Sequence[FeatureMap]) -> Problem:
+        """Return the problem with what is learnt from its rows once, for all strengths."""
+        return problem
+
     @abstractmethod
     def regularise(self, problem: Problem, maps: Sequence[FeatureMap], strength: float) -> Problem:
         """Return the problem with this strategy's penalties at this strength."""
@@ -71,6 +75,9 @@ class Strategy(ABC):
     def member_rank(self, strength: float, ranks: tuple[int, int]) -> int:
         """Return the rank of members, between the rank of pilots and the highest that fits."""
         return ranks[1]
+
+    def __str__(self) -> str:
+        return self.name
 
     def resumed_strength(self, found: float | None) -> float:
         """Return the strength to go on with, given what an earlier fit has found, if anything."""
@@ -125,8 +132,7 @@ class FactorPenalties(Strategy):
     def regularise(self, problem: Problem, maps: Sequence[FeatureMap], strength: float) -> Problem:
         """Return the problem with L2 and smoothness, as given or in proportion to the noise."""
         n = problem.effective_rows
-        zero = penalties.Banded([np.zeros((m.dim, 5)) for m in maps])
-        fixed, scaled = zero, zero
+        fixed, scaled = penalties.ridge(maps, 0.0), penalties.ridge(maps, 0.0)
         if self.l2 is None:
             own = strength * self.auto_l2 / n
             scaled = scaled + penalties.ridge(maps, own, self.many_elements)
@@ -136,7 +142,7 @@ class FactorPenalties(Strategy):
             scaled = scaled + penalties.smoothness(maps, strength * self.auto_smoothness / n)
         else:
             fixed = fixed + penalties.smoothness(maps, self.smoothness)
-        return replace(problem, fixed=fixed, scaled=scaled)
+        return problem.penalised(fixed, replace(scaled, by_noise=True))
 
 
 @dataclass(frozen=True)
@@ -166,10 +172,15 @@ class TensorPrior(Strategy):
         n_pilots = round(self.cells_per_pilot / (n_rows * n_columns))
         return Ladder(self.interactions, int(np.clip(n_pilots, 1, self.most_pilots)), self.refine)
 
+    def prepare(self, problem: Problem, maps: Sequence[FeatureMap]) -> Problem:
+        """Return the problem with its prior, whose spreads are learnt from the rows."""
+        return replace(problem, prior=prior.learn(problem, maps))
+
     def regularise(self, problem: Problem, maps: Sequence[FeatureMap], strength: float) -> Problem:
-        """Return the problem with the prior's norm; its spreads are learnt once per problem."""
-        known = problem.prior or prior.learn(problem, maps)
-        return replace(problem, prior=known, norm=known.norm(strength))
+        """Return the problem with the prior's norm; of this amount of interaction."""
+        assert problem.prior is not None
+        # The optimum under a prior is the model: there is no better epoch before it.
+        return replace(problem.penalised(problem.prior.norm(strength)), keep_last=True)
 
     def member_rank(self, strength: float, ranks: tuple[int, int]) -> int:
         """Return how many terms the expected interaction takes: the more of it, the more terms.

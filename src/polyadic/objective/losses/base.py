@@ -93,12 +93,17 @@ class Loss:
         own = self.value_and_slope if form == "compiled" else self.curvature
         return self.code in kernel.CODES or own is not None
 
-    def require(self, form: str, user: str) -> None:
+    def require(self, form: str, user: str, many_classes: bool = False) -> None:
         """Raise ValueError if the loss lacks the form that `user` needs."""
         if not self.has(form):
             raise ValueError(
                 f"{user} cannot train {self!r}: the loss lacks {FORMS[form]}. It has "
                 f"{' and '.join(FORMS[f] for f in FORMS if self.has(f)) or 'no form at all'}."
+            )
+        if many_classes and form != "torch" and self.code == kernel.OWN:
+            raise ValueError(
+                f"{user} cannot train {self!r} on more than two classes: a compiled loss of your "
+                "own sees one output at a time. Write `torch_losses`, and use engine='torch'."
             )
 
     def compiled(self, dtype: type = float) -> kernel.LossForm:
@@ -153,7 +158,8 @@ class Loss:
         y = np.ascontiguousarray(y, dtype=np.float64)
         weight = np.ones(len(raw)) if sample_weight is None else np.asarray(sample_weight, float)
         weight = weight / weight.sum()
-        if not self.has("compiled"):
+        one_by_one = y.shape[1] == raw.shape[1]
+        if not self.has("compiled") or (self.code == kernel.OWN and not one_by_one):
             return self._evaluate_by_torch(y, raw, weight)
         slope = np.empty_like(raw)
         rows = np.arange(len(raw))
