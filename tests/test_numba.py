@@ -34,6 +34,9 @@ def private_imports():
     out = []
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                private = [a.name for a in node.names if a.name.startswith("numba.")]
+                assert not private, f"{path}: write `from {private[0]} import ...`"
             module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
             if module.split(".")[0] == "numba" and module not in DOCUMENTED:
                 where = path.relative_to(SOURCE).as_posix()

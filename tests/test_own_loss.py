@@ -281,3 +281,23 @@ def test_a_page_shows_a_known_link_and_refuses_another(tmp_path):
     model = CPRegressor(loss=Odd(), **FAST).fit(X, y)
     with pytest.raises(ValueError, match=r"A page cannot show .*Odd.*`inverse_link` of its own"):
         polyadic.report(model, X, y, tmp_path / "page.html")
+
+
+def test_a_compiled_loss_for_more_than_two_classes_is_refused():
+    """It sees one output of one row, and the number of the class is not enough there."""
+
+    @dataclass(frozen=True)
+    class OneByOne(losses.Loss):
+        targets = ("classes",)
+
+        @staticmethod
+        def value_and_slope(y, raw):
+            """Return a squared error."""
+            return (raw - y) ** 2, 2.0 * (raw - y)
+
+    X, y = table()
+    labels = np.digitize(y, np.quantile(y, [0.3, 0.6]))
+    with pytest.raises(ValueError, match=r"cannot train .*OneByOne\(\) on more than two classes"):
+        CPClassifier(loss=OneByOne(), **FAST).fit(X, labels)
+    with pytest.raises(ValueError, match="torch_losses"):
+        OneByOne().value(labels[:, None].astype(float), np.zeros((len(y), 3)))

@@ -4,12 +4,17 @@ import dataclasses
 import inspect
 import pickle
 
+import needs
 import numpy as np
 import parts
 import pytest
 from sklearn.feature_selection import SelectFromModel
 
-from polyadic import CPClassifier, CPRegressor, TNClassifier, TNRegressor, losses, maps
+from polyadic import CPClassifier, CPRegressor, TNClassifier, TNRegressor, inits, losses, maps
+from polyadic.solvers.adam import Adam
+from polyadic.solvers.contract import Solution
+from polyadic.solvers.registry import FUSED
+from polyadic.solvers.riemannian import PEAK_RATE
 from polyadic.training.strategies import FactorPenalties, TensorPrior
 
 ESTIMATORS = [CPRegressor, CPClassifier, TNRegressor, TNClassifier]
@@ -76,6 +81,74 @@ def test_partial_fit_keeps_the_interaction_of_a_fit():
     model = CPClassifier(random_state=0, n_members=1).fit(X, y > 0)
     found = model.interaction_
     assert model.partial_fit(X, y > 0).interaction_ == found
+
+
+def test_the_solver_of_a_plan_is_the_registered_one():
+    X, y = toy(200)
+    for name, kind in FUSED.items():
+        plan = parts.plan_of(CPRegressor(solver=name, maps=maps.Polynomial(2)), X, y)
+        assert type(plan.solver) is kind
+
+
+def test_a_solver_that_is_added_to_the_registry_is_called(monkeypatch):
+    class Nothing(Adam):
+        """Leave the start as it is."""
+
+        def solve(self, problem, cores, free, rng, report=None, state=None, resumed=False):
+            called.append(type(self).__name__)
+            return Solution(cores)
+
+    called = []
+    monkeypatch.setitem(FUSED, "nothing", Nothing)
+    X, y = toy()
+    model = CPRegressor(solver="nothing", n_members=1, random_state=0).fit(X, y)
+    assert called == ["Nothing"]
+    assert model.plan_["solver"] == "nothing"
+
+
+def test_an_init_by_name_and_the_same_instance_give_the_same_plan():
+    X, y = toy()
+    named, given = (
+        parts.plan_of(CPClassifier(init=init, random_state=0), X, y > 0)
+        for init in ("near_one", inits.NearOne())
+    )
+    assert named.choices == given.choices
+
+
+def test_the_plan_of_a_warm_start_tells_what_goes_on():
+    X, y = toy()
+    model = CPRegressor(rank=2, max_iter=1, n_members=2, random_state=0, warm_start=True)
+    rank = model.fit(X, y).tensor_.rank
+    plan = model.set_params(rank=9).fit(X, y).plan_
+    assert plan["start"] == "the fitted model"
+    assert plan["rank"] == str(rank) == str(model.tensor_.rank)
+    assert plan["strength"] == "1"
+    assert not plan.trials
+    for name in ("strengths", "n_members", "maps"):
+        assert name not in [choice.name for choice in plan.choices]
+
+
+def test_the_plan_of_a_pass_tells_of_one_pass():
+    X, y = toy()
+    plan = CPRegressor(rank=2, random_state=0).partial_fit(X, y).plan_
+    assert plan["solver"] == "adam"
+    for name in ("max_iter", "n_members", "n_folds", "strengths"):
+        assert name not in [choice.name for choice in plan.choices]
+
+
+def test_the_plan_tells_the_rank_that_pilots_have_led_to():
+    X, y = toy(200)
+    model = CPClassifier(random_state=0, n_members=1).fit(X, y > 0)
+    assert model.plan_["member rank"] == str(model.tensor_.rank)
+
+
+def test_a_riemannian_plan_tells_the_rate_that_is_used():
+    needs.package("torch")
+    X = np.random.default_rng(0).uniform(size=(60, 12))
+    model = TNRegressor(solver="riemannian", max_iter=1, random_state=0)
+    plan = parts.plan_of(model, X, X[:, 0])
+    assert plan.solver.learning_rate == PEAK_RATE
+    assert f"{PEAK_RATE:g}" in [c.value for c in plan.choices if c.name == "learning_rate"]
 
 
 # ---- parameters ---------------------------------------------------------------------------------
@@ -165,3 +238,45 @@ def test_a_constant_target_has_importances_of_zero():
 def test_maps_of_a_plan_are_fitted():
     plan = parts.plan_of(CPRegressor(maps=maps.Hat(5)), *toy())
     assert [m.dim for m in plan.maps] == [6] * 3
+
+
+@pytest.mark.parametrize("change", ["fit", "partial_fit"])
+def test_training_does_not_go_on_under_another_loss(change):
+    X, y = toy()
+    counts = np.round(np.exp(1.0 + y))
+    model = CPRegressor(rank=2, max_iter=1, n_members=1, random_state=0, warm_start=True)
+    before = model.fit(X, counts).predict(X)
+    model.set_params(loss="poisson")
+    with pytest.raises(ValueError, match=r"has the loss SquaredError\(\).* ask for Poisson\(\)"):
+        getattr(model, change)(X, counts)
+    np.testing.assert_array_equal(model.predict(X), before)
+
+
+def test_training_does_not_go_on_where_a_constant_target_starts_to_vary():
+    X, y = toy()
+    model = CPRegressor(rank=2, max_iter=1, n_members=1, random_state=0, warm_start=True)
+    model.fit(X, np.ones(len(y))).fit(X, np.ones(len(y)))
+    with pytest.raises(ValueError, match="Output 0 of y was constant"):
+        model.fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"device": 3}, "device must be text"),
+        ({"device": "cuda"}, "engine='fused' runs on device='cpu' only, got 'cuda'"),
+        ({"l2": np.inf}, "l2 must be a number of at least 0"),
+        ({"separate_outputs": "no"}, "separate_outputs must be True or False"),
+        ({"n_jobs": True}, "n_jobs must be a whole number"),
+    ],
+)
+def test_a_wrong_parameter_is_refused_before_training(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        CPRegressor(**wrong).fit(*toy())
+
+
+def test_importances_that_cannot_be_had_are_an_attribute_that_is_missing():
+    X, y = toy()
+    model = CPRegressor(rank=2, max_iter=1, n_members=1, random_state=0).fit(X, y)
+    del model.marginals_
+    assert not hasattr(model, "feature_importances_")

@@ -25,6 +25,10 @@ def test_every_registered_part_has_an_instance(kind):
     assert not missing, f"add an instance to tests/parts.py of: {sorted(missing)}"
 
 
+def test_every_kind_of_penalty_is_tried_on_every_solver():
+    assert {name: type(p) for name, p in parts.penalties_of(parts.PENALISED).items()} == PENALTIES
+
+
 def test_every_network_has_an_instance():
     assert set(networks.FORMATS) == {name for name, _ in parts.FORMATS}
 

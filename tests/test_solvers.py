@@ -10,8 +10,9 @@ import pytest
 from polyadic import inits, losses, maps, networks
 from polyadic.data.features import encode
 from polyadic.networks.cores import NetworkCores
-from polyadic.objective.penalties import PENALTIES
+from polyadic.objective.penalties import PENALTIES, Penalty
 from polyadic.objective.problem import Problem, Rows
+from polyadic.solvers.adam import Adam
 
 needs.package("torch")
 every_solver = pytest.mark.parametrize("name", parts.SOLVERS)
@@ -108,3 +109,56 @@ def test_a_loss_in_all_forms_is_trained(name):
     problem, _ = make_problem(parts.Expectile(0.7))
     before = problem.loss.value(problem.y, np.zeros_like(problem.y), problem.weight)
     assert solve(name, problem).loss < before
+
+
+@dataclass(frozen=True)
+class SmoothAbsolute(Penalty):
+    """A penalty that no solver lists, with a form for torch."""
+
+    strength: float
+
+    name = "smooth absolute"
+
+    def value(self, cores):
+        """Return the sum of sqrt(a^2 + 0.01)."""
+        return self.strength * sum(np.sum(np.sqrt(a**2 + 0.01)) for a in cores.factors)
+
+    def add_gradient(self, cores, out):
+        """Add its derivative."""
+        for target, a in zip(out, cores.factors):
+            target += self.strength * a / np.sqrt(a**2 + 0.01)
+
+    def active(self):
+        """Tell whether its strength is above zero."""
+        return self.strength > 0
+
+    def torch_value(self, factors):
+        """Return the same for tensors."""
+        return self.strength * sum(((a**2 + 0.01) ** 0.5).sum() for a in factors)
+
+
+@every_solver
+def test_a_penalty_with_a_torch_form_acts_on_the_torch_engine_and_nowhere_else(name):
+    problem, _ = make_problem()
+    harder = problem.penalised(SmoothAbsolute(0.3))
+    if name != "torch":
+        with pytest.raises(ValueError, match="cannot minimise the penalty 'smooth absolute'"):
+            solve(name, harder)
+        return
+    free, penalised = solve(name, problem).cores, solve(name, harder).cores
+    assert SmoothAbsolute(0.3).value(penalised) < SmoothAbsolute(0.3).value(free)
+
+
+@pytest.mark.parametrize("penalty", [p for p in PENALTIES if p in Adam.penalties])
+def test_a_wide_model_that_is_split_among_threads_is_penalised(penalty):
+    rng = np.random.default_rng(0)
+    columns = [rng.uniform(-1, 1, 300) for _ in range(30)]
+    family = [maps.Hat(6).fit(x) for x in columns]
+    rows = Rows(encode(family, columns), (columns[0] * columns[1])[:, None], np.ones(300))
+    problem = Problem(rows, rows, losses.SquaredError(), np.zeros(1), [m.degrees for m in family])
+    found = []
+    for own in (problem, problem.penalised(parts.penalties_of(family)[penalty])):
+        solver = Adam(max_iter=2, batch_size=128, n_threads=2)
+        found.append(solver.solve(own, start("adam", own), None, np.random.default_rng(0)).cores)
+    pairs = zip(*(cores.factors for cores in found))
+    assert any(not np.array_equal(a, b) for a, b in pairs)
