@@ -73,7 +73,7 @@ def always_touched(layout: Layout, dims: np.ndarray) -> np.ndarray:
     return np.concatenate(rows).astype(np.intp)
 
 
-def plan(maps: Sequence[FeatureMap], n_slots: Sequence[int]) -> tuple[Layout, np.ndarray]:
+def lay_out(maps: Sequence[FeatureMap], n_slots: Sequence[int]) -> tuple[Layout, np.ndarray]:
     """Return the layout and the dims of stacked cores, for fitted maps with n_slots slots each."""
     dims = np.array([m.dim for m in maps], dtype=np.int64)
     constant = np.array([m.constant for m in maps], dtype=np.bool_)
@@ -118,7 +118,7 @@ def encode(maps: Sequence[FeatureMap], columns: Sequence[np.ndarray]) -> LocalFe
     ((4, 3), [3, 2])
     """
     coded = [_checked(m, *m.encode(x)) for m, x in zip(maps, columns)]
-    layout, dims = plan(maps, [index.shape[1] for index, _ in coded])
+    layout, dims = lay_out(maps, [index.shape[1] for index, _ in coded])
     n_rows = len(columns[0])
     index = np.empty((n_rows, layout.slots[-1]), dtype=np.int32)
     value = np.empty((n_rows, layout.slots[-1]), dtype=np.float32)

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from joblib import effective_n_jobs
 
-from polyadic.data.features import encode, plan
+from polyadic.data.features import encode, lay_out
 from polyadic.data.rows import CodedRows
 from polyadic.estimators import validation
 from polyadic.estimators.base import TableEstimator
@@ -130,7 +130,7 @@ class CPEstimator(TableEstimator):
     def _evaluate(self, columns: list[np.ndarray]) -> np.ndarray:
         knots = [m.knots_ for m in self.maps_ if type(m) is Hat]
         if len(knots) == len(self.maps_):
-            layout, _ = plan(self.maps_, [2] * len(knots))
+            layout, _ = lay_out(self.maps_, [2] * len(knots))
             return self.tensor_.contract_hats(layout, knots, columns)
         return self.tensor_.contract(encode(self.maps_, columns))
 

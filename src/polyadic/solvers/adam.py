@@ -158,7 +158,7 @@ class AdamLoop(TrainingLoop):
         weight = (self.noise * self.row_weights()).astype(np.float32)
         band = np.multiply(self.scaled_band, weight[:, None], out=self.job.band)
         band += self.fixed_band
-        order, keep = rng.permutation(len(self.problem.local)), np.float32(self.plan.ema_decay)
+        order, keep = rng.permutation(len(self.problem.local)), np.float32(self.settings.ema_decay)
         if self.split is not None:
             return self.split.run(order, self.batch, rates, keep)
         args = (self.workspace, len(self.always), order, self.batch, rates, keep)
@@ -173,7 +173,7 @@ class AdamLoop(TrainingLoop):
     def averaged(self, out: kernel.Parameters | None) -> kernel.Parameters:
         """Return the running averages, written to `out` if given."""
         out = self.state.parameters.zeros() if out is None else out
-        kernel.write_averages(self.job, np.float32(self.plan.ema_decay), out)
+        kernel.write_averages(self.job, np.float32(self.settings.ema_decay), out)
         return out
 
     def predict(self, parameters: kernel.Parameters, local: LocalFeatures) -> np.ndarray:

@@ -79,8 +79,8 @@ class TrainingLoop(ABC):
 
     noise_pace = 0.2  # share by which the noise moves to the measured loss in an epoch
 
-    def __init__(self, plan: Schedule, problem: Problem, cores: Any):
-        self.plan, self.problem, self.cores = plan, problem, cores
+    def __init__(self, settings: Schedule, problem: Problem, cores: Any):
+        self.settings, self.problem, self.cores = settings, problem, cores
         self.batch = min(plan.batch_size, len(problem.local))
         self.n_batches = -(-len(problem.local) // self.batch)
         self.noise = _FIRST_NOISE if problem.loss.location_scale else 0.5
@@ -121,8 +121,8 @@ class TrainingLoop(ABC):
             self.best = self.averaged(None)
             self.best_loss = self.held_out_loss(self.best)
         n_batches = self.n_batches
-        rates = self.plan.rates(n_batches * self.plan.max_iter)
-        for epoch in range(self.plan.max_iter):
+        rates = self.settings.rates(n_batches * self.settings.max_iter)
+        for epoch in range(self.settings.max_iter):
             steps = rates[epoch * n_batches : (epoch + 1) * n_batches]
             self.evaluate(self.train(steps, rng), float(steps[-1]))
             if report is not None:
@@ -150,7 +150,7 @@ class TrainingLoop(ABC):
         if squares is not None:
             self.weigh_columns(squares)
         # Without held-out rows there is nothing to choose an epoch by: keep the last.
-        margin = self.plan.tol * abs(self.best_loss) if self.best_epoch >= 0 else 0.0
+        margin = self.settings.tol * abs(self.best_loss) if self.best_epoch >= 0 else 0.0
         last_counts = problem.held_out is None or problem.keep_last
         if last_counts or self.latest < self.best_loss:
             if last_counts or self.latest < self.best_loss - margin:
@@ -208,17 +208,17 @@ class TrainingLoop(ABC):
 
     def should_stop(self) -> bool:
         """Return whether to stop now."""
-        patience = self.plan.n_iter_no_change
+        patience = self.settings.n_iter_no_change
         waited = self.n_iter - 1 - self.best_epoch
         if patience is None:
             far = self.latest > _FAR_ABOVE_BEST * self.best_loss > 0
-            return self.diverged or (far and waited >= _WAITING_SHARE * self.plan.max_iter)
+            return self.diverged or (far and waited >= _WAITING_SHARE * self.settings.max_iter)
         return self.diverged or waited >= patience
 
     def advice(self) -> str:
         """Return what to change after a run that diverged."""
         return (
-            f"Lower learning_rate (it was {self.plan.learning_rate:g}), or use a bounded "
+            f"Lower learning_rate (it was {self.settings.learning_rate:g}), or use a bounded "
             "map: 'hat', or Polynomial(normalize=True)."
         )
 

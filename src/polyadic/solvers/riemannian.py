@@ -110,8 +110,8 @@ def check_format(device: str, cores: NetworkCores) -> None:
 class RiemannianLoop(TrainingLoop):
     """A run in double precision. The parameters are a `Point`: W in the basis of the metric."""
 
-    def __init__(self, plan: Schedule, problem: Problem, cores: NetworkCores):
-        super().__init__(plan, problem, cores)
+    def __init__(self, settings: Schedule, problem: Problem, cores: NetworkCores):
+        super().__init__(settings, problem, cores)
         self.bases = [basis(k) for k in metric(problem)]  # F_n
         self.inverses = [1.0 / f if f.ndim == 1 else np.linalg.inv(f) for f in self.bases]
         train = in_basis(trains.from_cores(cores), self.bases)

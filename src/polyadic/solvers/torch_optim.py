@@ -31,7 +31,7 @@ class TorchLoop(TrainingLoop):
 
     def __init__(
         self,
-        plan: Schedule,
+        settings: Schedule,
         optimiser: str,
         device: str,
         problem: Problem,
@@ -39,7 +39,7 @@ class TorchLoop(TrainingLoop):
         free: np.ndarray | None,
         weigh_columns: bool = False,
     ):
-        super().__init__(plan, problem, cores)
+        super().__init__(settings, problem, cores)
         self.device = engine.find_device(device)
         self.network = engine.Network.pack(cores, self.device)
         self.features = engine.Features(problem.local, self.device, self.network.format.constants)
@@ -84,7 +84,7 @@ class TorchLoop(TrainingLoop):
                 total += self._step(rows, band) * len(rows)
                 with torch.no_grad():  # or the average would keep the graph of every step
                     torch._foreach_lerp_(
-                        self.average, self.network.parameters(), 1.0 - self.plan.ema_decay
+                        self.average, self.network.parameters(), 1.0 - self.settings.ema_decay
                     )
         finally:
             torch.set_flush_denormal(bool(flushed))
