@@ -81,7 +81,7 @@ class TrainingLoop(ABC):
 
     def __init__(self, settings: Schedule, problem: Problem, cores: Any):
         self.settings, self.problem, self.cores = settings, problem, cores
-        self.batch = min(plan.batch_size, len(problem.local))
+        self.batch = min(settings.batch_size, len(problem.local))
         self.n_batches = -(-len(problem.local) // self.batch)
         self.noise = _FIRST_NOISE if problem.loss.location_scale else 0.5
         self.history: dict[str, list[float]] = {"train_loss": [], "learning_rate": []}

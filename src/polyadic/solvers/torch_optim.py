@@ -52,7 +52,7 @@ class TorchLoop(TrainingLoop):
             mask = self._tensor(free)
             self.network.extras[0].register_hook(lambda slope: slope * mask)
         self.average = [p.detach().clone() for p in self.network.parameters()]
-        self.optimiser = _make(optimiser, plan.learning_rate, self.network.parameters())
+        self.optimiser = _make(optimiser, settings.learning_rate, self.network.parameters())
         self.held_out_chunks: list[engine.Features] = []
         if problem.held_out is not None:
             held_out = problem.held_out.local
