@@ -345,6 +345,6 @@ def test_estimators_refuse_what_the_solver_cannot_do():
     with pytest.raises(ValueError, match="works on format='tt' only, got format='tr'"):
         TNRegressor(format="tr", solver="riemannian").fit(X, y)
     with pytest.raises(
-        ValueError, match="cannot minimise the penalty 'factors', which l2 or smooth"
+        ValueError, match=r"cannot minimise the penalty 'factors' \(set by l2 or smooth"
     ):
         learn(TNRegressor, X, y, l2=0.1)
