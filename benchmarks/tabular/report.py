@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 
 import matplotlib
 
@@ -12,12 +11,19 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axis import Axis
 from matplotlib.ticker import LogLocator, NullLocator
-from scores import Figures, geometric, ratios
+from scores import Set, compare, geometric, mean_ranks
 
-BASE = "lightgbm"  # the model that ratios are relative to
-PEER = "catboost"  # the model of the table of regression sets
+OWN = "cp"  # the model that is compared with the others
+BASE = "catboost"  # errors and times in the pictures are relative to it
+GROUPS = (
+    "regression, small",
+    "regression, large",
+    "regression, wide",
+    "two classes",
+    "many classes",
+)
 TITLES = {
-    "error": "Error: MSE over the variance of the target, or log-loss",
+    "error": "Error: MSE in variances of the target, or log-loss",
     "auc": "AUC",
     "accuracy": "Accuracy",
     "brier": "Brier score",
@@ -26,58 +32,77 @@ TITLES = {
 }
 
 
-def names(found: Figures) -> tuple[list[str], list[str]]:
-    """Return the sets and the models in the order they were run."""
-    sets = list(dict.fromkeys(own for own, _ in found))
-    return sets, list(dict.fromkeys(model for _, model in found))
+def models_of(found: dict[str, Set]) -> list[str]:
+    """Return the models in the order in which they were run."""
+    return list(dict.fromkeys(model for own in found.values() for model in own.figures))
 
 
-def tables(found: Figures) -> str:
-    """Return all figures as markdown: a table for each, one line per set, one column per model."""
-    sets, models = names(found)
-    parts = []
+def tables(found: dict[str, Set]) -> str:
+    """Return all figures as markdown: medians over the splits, and the comparisons by group."""
+    models, parts = models_of(found), []
     for name, title in TITLES.items():
         rows = [
-            [own, *(cell(found.get((own, model), {}).get(name)) for model in models)]
-            for own in sets
-            if any(name in found.get((own, model), {}) for model in models)
+            [own.name, *(number(own.score(model, name)) for model in models)]
+            for own in in_groups(found)
+            if any(own.score(model, name) is not None for model in models)
         ]
         if rows:
             parts.append(f"## {title}\n\n" + markdown(["", *models], rows))
-    if BASE in models:
-        parts.append(f"## Geometric means of ratios to {BASE}\n\n{summary(found)}")
-    if any(model == PEER for _, model in found):
-        parts.append(f"## Regression sets, relative to {PEER}\n\n{against_peer(found)}")
+    if OWN in models:
+        parts.append(f"## {OWN} against the others\n\n{comparisons(found)}")
     return "\n\n".join(parts)
 
 
-def summary(found: Figures) -> str:
-    """Return the mean ratios of each model, over the sets it was run on."""
+def in_groups(found: dict[str, Set]) -> list[Set]:
+    """Return the sets group by group."""
+    return sorted(found.values(), key=lambda own: (GROUPS.index(own.group), own.name))
+
+
+def comparisons(found: dict[str, Set]) -> str:
+    """Return how the own model compares with each other one, over all sets and by group."""
     rows = []
-    for model in names(found)[1]:
-        errors = ratios(found, model, BASE, "error")
-        if errors:
-            times = ratios(found, model, BASE, "fit_s")
-            means = (cell(geometric(each.values())) for each in (errors, times))
-            rows.append([model, *means, str(len(errors))])
-    return markdown(["", "error", "fit time", "sets"], rows)
+    regression = [own for own in found.values() if own.group.startswith("regression")]
+    groups = {"all": list(found.values()), "regression": regression}
+    groups |= {name: [own for own in found.values() if own.group == name] for name in GROUPS}
+    for group, sets in groups.items():
+        others = [model for model in models_of(found) if model != OWN]
+        for other in others:
+            told = compare(sets, OWN, other)
+            if told is None:
+                continue
+            ranks = mean_ranks(sets, [OWN, other])
+            rows.append(
+                [
+                    f"{group}: {other}",
+                    f"{told.n_below} of {told.n_sets}",
+                    number(told.geometric),
+                    number(told.median),
+                    f"{number(told.worst)} ({told.worst_set})",
+                    number(ranks.get(OWN)),
+                    number(told.time_median),
+                    number(told.time_worst),
+                ]
+            )
+    header = [
+        "group: other",
+        "sets below",
+        "geometric mean",
+        "median",
+        "worst",
+        "mean rank of two",
+        "time, median",
+        "time, worst",
+    ]
+    text = markdown(header, rows)
+    ranked = [m for m in models_of(found) if all(m in own.figures for own in found.values())]
+    ranks = mean_ranks(found.values(), ranked)
+    if len(ranks) > 2:
+        order = sorted(ranks, key=ranks.__getitem__)
+        text += "\n\nMean rank among all: " + ", ".join(f"{m} {ranks[m]:.2f}" for m in order) + "."
+    return text
 
 
-def against_peer(found: Figures) -> str:
-    """Return error, wins and fit time of each model relative to the peer, over regression sets."""
-    kept = {key: figures for key, figures in found.items() if figures["task"] == "regression"}
-    rows = []
-    for model in names(kept)[1]:
-        errors = list(ratios(kept, model, PEER, "error").values())
-        times = ratios(kept, model, PEER, "fit_s").values()
-        if errors:
-            lower = f"{sum(error < 1 for error in errors)} of {len(errors)}"
-            rows.append([model, cell(geometric(errors)), lower, cell(median(times))])
-    header = ["", "error, geometric mean", "sets with a lower error", "fit time, median"]
-    return markdown(header, rows)
-
-
-def cell(value: float | None) -> str:
+def number(value: float | None) -> str:
     """Return a number with four digits, or a dash."""
     return "-" if value is None else f"{value:.4g}" if value < 1000 else f"{value:.0f}"
 
@@ -96,9 +121,9 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def draw(found: Figures, folder: Path) -> None:
+def draw(found: dict[str, Set], folder: Path) -> None:
     """Draw the error on each set, and the mean error against the mean fit time."""
-    models = [model for model in names(found)[1] if ratios(found, model, BASE, "error")]
+    models = [model for model in models_of(found) if compare(found.values(), model, BASE)]
     if not models:
         return
     colours = {model: plt.get_cmap("tab20")(n) for n, model in enumerate(models)}
@@ -106,17 +131,17 @@ def draw(found: Figures, folder: Path) -> None:
     draw_means(found, colours, folder / "error_time.png")
 
 
-def draw_sets(found: Figures, colours: dict[str, tuple], path: Path) -> None:
+def draw_sets(found: dict[str, Set], colours: dict[str, tuple], path: Path) -> None:
     """Draw a line of dots for each set: the models' error ratios."""
-    sets = [own for own in names(found)[0] if (own, BASE) in found]
+    sets = [own for own in in_groups(found) if BASE in own.figures]
     figure, axes = plt.subplots(figsize=(9, max(4, 1.5 + 0.35 * len(sets))), layout="constrained")
     for model, colour in colours.items():
-        values = ratios(found, model, BASE, "error")
-        places = [sets.index(own) for own in values]
-        axes.scatter(list(values.values()), places, color=colour, label=model, zorder=2)
+        values = [own.ratio(model, BASE, "error") for own in sets]
+        places = [n for n, value in enumerate(values) if value is not None]
+        axes.scatter([values[n] for n in places], places, color=colour, label=model, zorder=2)
     axes.set(xscale="log", xlabel=f"error / error of {BASE}; left is better")
     plain_ticks(axes.xaxis)
-    axes.set_yticks(range(len(sets)), sets)
+    axes.set_yticks(range(len(sets)), [own.name for own in sets])
     axes.invert_yaxis()
     axes.axvline(1, color="grey", linewidth=1)
     axes.grid(axis="y", alpha=0.4)
@@ -125,11 +150,12 @@ def draw_sets(found: Figures, colours: dict[str, tuple], path: Path) -> None:
     plt.close(figure)
 
 
-def draw_means(found: Figures, colours: dict[str, tuple], path: Path) -> None:
+def draw_means(found: dict[str, Set], colours: dict[str, tuple], path: Path) -> None:
     """Draw a dot for each model: geometric means of error and fit-time ratios."""
     figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
     for model, colour in colours.items():
-        x, y = (geometric(ratios(found, model, BASE, n).values()) for n in ("fit_s", "error"))
+        own = [s for s in found.values() if s.ratio(model, BASE, "error") is not None]
+        x, y = (geometric(s.ratio(model, BASE, name) for s in own) for name in ("fit_s", "error"))
         axes.scatter(x, y, color=colour)
         axes.annotate(model, (x, y), xytext=(5, 4), textcoords="offset points")
     axes.set(xscale="log", yscale="log", xlabel=f"fit time / fit time of {BASE}")

@@ -13,6 +13,7 @@ from types import ModuleType
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
+from cache import fingerprint
 from common import machine
 from report import draw, tables
 from scores import Cell, measure, summarise
@@ -69,36 +70,49 @@ def pairs(
                 yield seed, name
 
 
-def run(args: argparse.Namespace, done: list[Cell], file: Path) -> list[Cell]:
-    """Fit every model on every set, writing each cell as soon as it is measured."""
-    models, cells = modules("models", args.models), list(done)
-    known = {(cell["set"], cell["split"], cell["model"], cell["seed"]) for cell in done}
+def run(args: argparse.Namespace, file: Path) -> list[Cell]:
+    """Fit every model on every split of every set, or take the cell of an earlier run.
+
+    A cell is taken over if the code and the settings that it depends on are the same.
+    """
+    models, cells = modules("models", args.models), []
+    known = {} if args.fresh else read_cells(file)
     warm: set[tuple] = set()
-    for data, split in splits(args):
+    for module, data, split in splits(args):
         for seed, model in pairs(data, models, args.repeats, args.ebm_all):
             key = {"set": data.name, "split": split, "model": model, "seed": seed}
-            if tuple(key.values()) in known:
-                continue
-            kind = (model, data.task, bool(data.categorical))
-            cell = fit_or_skip(models[model], data, key, cold=kind not in warm)
-            warm.add(kind)
+            key["code"] = fingerprint(models[model], module)
+            cell = known.get(tuple(key.values()))
+            if cell is None:
+                kind = (model, data.task, bool(data.categorical))
+                cell = fit_or_skip(models[model], data, key, cold=kind not in warm)
+                warm.add(kind)
+                if cell is not None:
+                    with file.open("a") as lines:
+                        lines.write(json.dumps(cell) + "\n")
             if cell is not None:
                 cells.append(cell)
-                with file.open("a") as lines:
-                    lines.write(json.dumps(cell) + "\n")
     return cells
 
 
-def splits(args: argparse.Namespace) -> Iterator[tuple[Data, int]]:
+def read_cells(file: Path) -> dict[tuple, Cell]:
+    """Return the cells of earlier runs, by what they depend on."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    cells = [json.loads(line) for line in lines]
+    names = ("set", "split", "model", "seed", "code")
+    return {tuple(cell[name] for name in names): cell for cell in cells}
+
+
+def splits(args: argparse.Namespace) -> Iterator[tuple[ModuleType, Data, int]]:
     """Yield each split of each set, and print which sets are missing."""
     for name, module in modules("data", args.sets).items():
-        for split in range(min(args.splits, getattr(module, "SPLITS", 1))):
+        for split in range(args.splits):
             try:
                 data = load(module, split, args.inner)
             except OSError as error:
-                log(f"{name} is skipped: {error}")
+                log(f"{name} is left out: {error}")
                 break
-            yield data, split
+            yield module, data, split
 
 
 def fit_or_skip(module: ModuleType, data: Data, key: dict, cold: bool) -> Cell | None:
@@ -113,13 +127,15 @@ def fit_or_skip(module: ModuleType, data: Data, key: dict, cold: bool) -> Cell |
         log(f"{where}: failed with {type(error).__name__}: {error}")
         return None
     log(f"{where}: error {scores['error']:.4f}, fit {scores['fit_s']:.2f} s")
-    return {**key, "task": data.task, **scores}
+    n_rows, n_columns = data.X_train.shape
+    sizes = {"n_rows": n_rows, "n_columns": n_columns}
+    return {**key, "task": data.task, **sizes, **scores}
 
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one repeat, small sets")
+    parser.add_argument("--quick", action="store_true", help="one split, small sets")
     for kind, folder in (("sets", "data"), ("models", "models")):
         choice = available(folder)
         parser.add_argument(
@@ -127,15 +143,15 @@ def arguments() -> argparse.Namespace:
             type=lambda text, choice=choice: names(text, choice),
             help=", ".join(choice),
         )
-    parser.add_argument("--splits", type=int, default=1, help="of the ten of each UCI set")
-    parser.add_argument("--repeats", type=int, help="seeds 0, 1, ... of each fit; default 3")
+    parser.add_argument("--splits", type=int, help="outer splits of each set; default 3")
+    parser.add_argument("--repeats", type=int, default=1, help="seeds 0, 1, ... of each fit")
     parser.add_argument("--inner", action="store_true", help="test on held-out training rows")
     parser.add_argument("--ebm-all", action="store_true", help="ebm on large sets too")
-    parser.add_argument("--resume", action="store_true", help="keep the fits of an interrupted run")
+    parser.add_argument("--fresh", action="store_true", help="run all fits, also known ones")
     args = parser.parse_args()
     args.sets = args.sets or (SMALL if args.quick else available("data"))
     args.models = args.models or available("models")
-    args.repeats = args.repeats or (1 if args.quick else 3)
+    args.splits = args.splits or (1 if args.quick else 3)
     return args
 
 
@@ -156,15 +172,10 @@ def main() -> None:
     warnings.filterwarnings("ignore", message="The argument 'eval_set' is deprecated")
     folder = RESULTS / "inner" if args.inner else RESULTS
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "cells.jsonl"
-    if file.exists() and not args.resume:
-        file.replace(folder / "cells.previous.jsonl")
-    done = [json.loads(line) for line in file.open()] if file.exists() else []
     with threadpool_limits(THREADS):
-        cells = run(args, done, file)
-        found = summarise(cells)
+        found = summarise(run(args, folder / "cells.jsonl"))
         rows = "held-out training rows" if args.inner else "test rows"
-        head = f"{machine()}; errors on {rows}, means and median times of {args.repeats} fits"
+        head = f"{machine()}; errors on {rows}; medians over {args.splits} splits"
         text = "\n\n".join([head, tables(found), "## Verdicts\n\n" + verdicts(found, args.inner)])
     print(text)
     (folder / "table.md").write_text(text + "\n")

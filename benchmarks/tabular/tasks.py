@@ -38,7 +38,7 @@ def load(module: ModuleType, split: int, inner: bool) -> Data:
     name, task = module.__name__.split(".")[-1], module.TASK
     X, y, X_test, y_test = module.load(split)
     if inner:
-        X, X_test, y, y_test = cut(X, y, task, 0.2)
+        X, X_test, y, y_test = cut(X, y, task, 0.2, split)
     if task == "regression":
         centre, scale = np.mean(y), np.std(y)
         y, y_test = (y - centre) / scale, (y_test - centre) / scale
@@ -48,13 +48,13 @@ def load(module: ModuleType, split: int, inner: bool) -> Data:
     return Data(name, task, X, np.asarray(y), X_test, np.asarray(y_test))
 
 
-def cut(X: pd.DataFrame, y: np.ndarray, task: str, part: float) -> list:
+def cut(X: pd.DataFrame, y: np.ndarray, task: str, part: float, seed: int) -> list:
     """Hold out a part of the rows, always the same ones; classes keep their shares."""
     strata = None if task == "regression" else y
-    return train_test_split(X, y, test_size=part, random_state=0, stratify=strata)
+    return train_test_split(X, y, test_size=part, random_state=seed, stratify=strata)
 
 
-def held_out(X: pd.DataFrame, y: np.ndarray, task: str, part: float) -> tuple:
+def held_out(X: pd.DataFrame, y: np.ndarray, task: str, part: float, split: int) -> tuple:
     """Return training rows, training target, test rows and test target."""
-    X, X_test, y, y_test = cut(X, y, task, part)
+    X, X_test, y, y_test = cut(X, y, task, part, split)
     return X, y, X_test, y_test

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 
-SPLITS = 10
-
 
 def read(name: str, split: int) -> tuple:
     """Return training rows, training target, test rows and test target of one split."""

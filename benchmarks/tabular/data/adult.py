@@ -10,4 +10,4 @@ TASK = "binary"
 def load(split: int) -> tuple:
     """Return training rows, training target, test rows and test target."""
     X, y = fetch_adult(return_X_y=True)
-    return held_out(X, y, TASK, 0.25)
+    return held_out(X, y, TASK, 0.25, split)

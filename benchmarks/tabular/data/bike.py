@@ -5,6 +5,5 @@ from functools import partial
 import uci
 
 TASK = "regression"
-SPLITS = uci.SPLITS
 
 load = partial(uci.read, "bike")

@@ -9,4 +9,4 @@ TASK = "binary"
 def load(split: int) -> tuple:
     """Return training rows, training target, test rows and test target."""
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)
-    return held_out(X, y.to_numpy(), TASK, 0.25)
+    return held_out(X, y.to_numpy(), TASK, 0.25, split)

@@ -22,4 +22,4 @@ def load(split: int) -> tuple:
     table = pd.read_csv(file, usecols=columns).dropna(subset="arr_delay")[columns]
     y = table.pop("arr_delay").to_numpy()
     X = table.astype(dict.fromkeys(CATEGORIES, "category"))
-    return held_out(X, y, TASK, 0.2)
+    return held_out(X, y, TASK, 0.2, split)
