@@ -10,6 +10,8 @@ import numpy as np
 from numba.core.registry import CPUDispatcher as Dispatcher
 
 from polyadic import inits, kernels, losses, maps, networks
+from polyadic.maps.base import all_elements, check_integer
+from polyadic.maps.column import distinct, to_range, value_range
 from polyadic.networks.cores import make_cores
 from polyadic.networks.cp import CPCores
 from polyadic.objective import penalties
@@ -19,7 +21,41 @@ from polyadic.solvers.riemannian import Riemannian
 from polyadic.solvers.sequences import AdamThenAls, AlsThenAdam
 from polyadic.solvers.torch_solver import TorchOptim
 
-MAPS = [
+
+class Steps(maps.FeatureMap):
+    """The map of docs/maps.md, as a user would write it."""
+
+    all_slots = True
+    state = ("range_",)
+
+    def __init__(self, n_steps=3):
+        self.n_steps = n_steps
+
+    def fit(self, x, y=None, sample_weight=None):
+        """Learn the range of x."""
+        check_integer(self, "n_steps", at_least=1)
+        self.range_ = value_range(distinct(x, sample_weight)[0])
+        return self
+
+    def encode(self, x):
+        """Return whether x has reached each step."""
+        self._check_fitted()
+        steps = np.linspace(-1, 1, self.n_steps + 2)[1:-1]
+        value = to_range(x, self.range_)[:, None] >= steps  # NaN >= c is false: zeros
+        return all_elements(len(x), 1, self.dim), value.astype(np.float32)
+
+    @property
+    def dim(self):
+        """Return the number of elements."""
+        return 1 + self.n_steps
+
+    @property
+    def degrees(self):
+        """Return the order of each element."""
+        return np.array([0] + [1] * self.n_steps)
+
+
+PACKAGE_MAPS = [
     maps.Polynomial(),
     maps.Polynomial(d=1),
     maps.Polynomial(d=2),
@@ -43,6 +79,7 @@ MAPS = [
     maps.OneHot(),
     maps.OneHot(min_count=3),
 ]
+MAPS = [*PACKAGE_MAPS, Steps(), Steps(n_steps=1)]
 
 
 @dataclass(frozen=True)

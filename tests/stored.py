@@ -34,7 +34,7 @@ def frame():
     return table
 
 
-class Steps(maps.FeatureMap):
+class Intervals(maps.FeatureMap):
     """A user's own map: indicators of the intervals between edges, which may be infinite."""
 
     state = ("edges_", "offset_")
@@ -164,7 +164,7 @@ MODELS = {
         repr(own): lambda own=own: (
             build_one_hot(own) if own.kind == "categorical" else build_numbers(maps=own)
         )
-        for own in parts.MAPS
+        for own in parts.PACKAGE_MAPS
     },
     **NETWORKS,
 }

@@ -90,7 +90,7 @@ def test_negative_counts_are_refused():
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("maps", "spline", "Unknown map 'spline'. Choose from: bspline, chebyshev, fourier, hat"),
+        ("maps", "spline", "Unknown map 'spline'. Choose from: bspline, "),
         ("maps", {"nothing": "hat"}, "nothing"),
         ("loss", "l1", "Unknown loss 'l1'. Choose from: absolute_error, huber"),
         ("init", "zero", "Unknown init 'zero'. Choose from: gaussian, linear, near_one"),
@@ -117,6 +117,11 @@ def test_negative_counts_are_refused():
 )
 def test_a_wrong_parameter_is_refused_with_the_allowed_values(name, value, message):
     refused(message, model=CPRegressor(**{**FAST, name: value}))
+
+
+def test_a_list_of_maps_is_refused_with_the_right_form():
+    message = r"maps got a list.* a dict from column name or position to map, such as \{0: 'hat'\}"
+    refused(message, error=TypeError, model=CPRegressor(**FAST, maps=["hat", "hat", "hat"]))
 
 
 def test_classifier_losses_are_listed():

@@ -16,6 +16,7 @@ from scipy.interpolate import BSpline as ScipyBSpline
 from sklearn.exceptions import NotFittedError
 
 from polyadic import maps
+from polyadic.data.features import encode
 
 FLOAT32 = 2e-6  # a few roundings of float32, relative to elements of size one
 FAR = np.array([-1e300, -1e30, -1.7e308, 1.7e308, 1e30, 1e300, 5e-324, -0.0])
@@ -59,10 +60,6 @@ def matrix(band):
 # ---- laws of every map ---------------------------------------------------------------------------
 
 
-def test_every_registered_map_is_among_the_parts():
-    assert {type(m) for m in parts.MAPS} == set(maps.MAPS.values())
-
-
 @every_map
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_slots_have_one_shape_and_stay_in_bounds(unfitted, seed):
@@ -75,6 +72,19 @@ def test_slots_have_one_shape_and_stay_in_bounds(unfitted, seed):
     assert np.all((index >= 0) & (index < fit.dim))
     assert np.all(np.isfinite(value))
     assert fit.encode(x[:0])[0].shape == (0, index.shape[1])
+
+
+@every_map
+def test_a_map_that_always_returns_all_elements_says_so(unfitted):
+    fit = fitted(unfitted)
+    count = fit.encode(column(unfitted))[0].shape[1]
+    everything = fit.dim - fit.constant
+    if fit.all_slots:
+        index, _ = fit.encode(column(unfitted))
+        expected = np.arange(int(fit.constant), fit.dim)
+        np.testing.assert_array_equal(index, np.tile(expected, (len(index), 1)))
+    elif count > 2:  # the two slots of hats are all elements where there are two knots
+        assert count < everything, "encode returns every element but the constant: set all_slots"
 
 
 @every_map
@@ -196,7 +206,7 @@ def test_clone_keeps_parameters_and_is_not_fitted(unfitted):
     assert not any(hasattr(copy, name) for name in copy.state)
     with pytest.raises(NotFittedError, match="not fitted yet"):
         copy.encode(column(unfitted))
-    assert eval(repr(copy), vars(maps)).params() == copy.params()
+    assert eval(repr(copy), {**vars(maps), "Steps": parts.Steps}).params() == copy.params()
 
 
 @every_map
@@ -412,13 +422,21 @@ def test_resolve_takes_a_name_or_an_instance():
 
 
 def test_resolve_says_what_would_be_right():
-    message = (
-        "Unknown map 'spline'. Choose from: bspline, chebyshev, fourier, hat, onehot, "
-        "polynomial, trigonometric."
-    )
+    message = f"Unknown map 'spline'. Choose from: {', '.join(sorted(maps.MAPS))}."
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         maps.resolve("spline")
     with pytest.raises(TypeError, match=re.escape("got the class Hat. Write Hat().")):
         maps.resolve(maps.Hat)
     with pytest.raises(TypeError, match="got 3 of type int"):
         maps.resolve(3)
+
+
+def test_all_slots_in_another_order_are_refused():
+    class Backwards(parts.Steps):
+        def encode(self, x):
+            index, value = super().encode(x)
+            return index[:, ::-1], value[:, ::-1]
+
+    x = np.arange(9.0)
+    with pytest.raises(ValueError, match=r"has all_slots, but encode returns .* another order"):
+        encode([Backwards().fit(x)], [x])

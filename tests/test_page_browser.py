@@ -123,7 +123,7 @@ def agree(shown, model, row):
 # ---- the page computes what the model computes ---------------------------------------------------
 
 
-NUMERIC = [own for own in parts.MAPS if own.kind == "numeric"]
+NUMERIC = [own for own in parts.PACKAGE_MAPS if own.kind == "numeric"]
 
 
 @pytest.mark.parametrize("first", range(0, len(NUMERIC), 4))

@@ -1,4 +1,7 @@
-"""Every part that is registered has an instance in tests/parts.py, on which its laws are tested."""
+"""Every registered part is in tests/parts.py, on which its laws are tested, and in the docs."""
+
+import re
+from pathlib import Path
 
 import parts
 import pytest
@@ -15,6 +18,8 @@ REGISTRIES = {
     "inits": (inits.INITS, parts.INITS),
     "solvers": (SOLVERS, parts.SOLVERS.values()),
 }
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = {"maps": maps.MAPS, "losses": losses.LOSSES, "formats": networks.FORMATS}
 
 
 @pytest.mark.parametrize("kind", REGISTRIES)
@@ -23,6 +28,14 @@ def test_every_registered_part_has_an_instance(kind):
     tried = {type(instance) for instance in instances}
     missing = {name for name, cls in registered.items() if cls not in tried}
     assert not missing, f"add an instance to tests/parts.py of: {sorted(missing)}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_registered_part_is_in_the_table_of_its_page(page):
+    text = (DOCS / f"{page}.md").read_text()
+    listed = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|[^|]*\|", text, re.MULTILINE))))
+    missing = set(PAGES[page]) - listed
+    assert not missing, f"add a line to the table in docs/{page}.md for: {sorted(missing)}"
 
 
 def test_every_kind_of_penalty_is_tried_on_every_solver():

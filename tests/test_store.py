@@ -11,7 +11,7 @@ from stored import (
     NETWORKS,
     PACKED,
     ROWS,
-    Steps,
+    Intervals,
     build_numbers,
     built,
     round_trip,
@@ -197,17 +197,19 @@ def test_the_save_method_and_the_package_names_work(tmp_path):
 
 
 def test_own_map_is_found_among_those_given(tmp_path):
-    model, X = build_numbers(maps=Steps(4))
-    again = round_trip(model, tmp_path, maps=[Steps])
+    model, X = build_numbers(maps=Intervals(4))
+    again = round_trip(model, tmp_path, maps=[Intervals])
     assert again.predict(X).tobytes() == model.predict(X).tobytes()
     assert repr(again.get_params()) == repr(model.get_params())
-    with pytest.raises(ModelFileError, match=r"Steps'.*polyadic\.load\(path, maps=\[Steps\]\)"):
+    with pytest.raises(
+        ModelFileError, match=r"Intervals'.*polyadic\.load\(path, maps=\[Intervals\]\)"
+    ):
         load(tmp_path / "model.polyadic")
     with pytest.raises(TypeError, match="subclasses of FeatureMap"):
-        load(tmp_path / "model.polyadic", maps=[Steps()])
+        load(tmp_path / "model.polyadic", maps=[Intervals()])
 
 
 def test_own_map_does_not_take_the_place_of_ours(tmp_path):
-    own = type("Hat", (Steps,), {})
+    own = type("Hat", (Intervals,), {})
     again = round_trip(built("quantile")[0], tmp_path, maps=[own])
     assert type(again.maps_[0]) is maps.Hat

@@ -104,6 +104,11 @@ def _checked(
             f"{own!r} has all_slots, but encode returns {index.shape[1]} slots, not "
             f"{own.dim - own.constant}."
         )
+    if own.all_slots and np.any(index != np.arange(int(own.constant), own.dim)):
+        raise ValueError(
+            f"{own!r} has all_slots, but encode returns the elements in another order than "
+            f"{int(own.constant)}, ..., {own.dim - 1}."
+        )
     return index, value
 
 

@@ -45,8 +45,7 @@ def resolve(name_or_instance: str | FeatureMap) -> FeatureMap:
     >>> resolve("spline")
     Traceback (most recent call last):
     ...
-    ValueError: Unknown map 'spline'. Choose from: bspline, chebyshev, fourier, hat, onehot,
-    polynomial, trigonometric.
+    ValueError: Unknown map 'spline'. Choose from: bspline, ...
     """
     if isinstance(name_or_instance, FeatureMap):
         return name_or_instance

@@ -21,6 +21,9 @@ class FeatureMap(ABC):
     one column. Subclass it, store each constructor parameter in an attribute of the same name,
     and write `fit`, `encode`, `dim` and `degrees`.
 
+    `encode`, and `dim` where it depends on the fit, call `self._check_fitted()` first, which raises
+    NotFittedError where one of the attributes named in `state` is missing.
+
     Numeric maps are given float64 with NaN for a missing number; categorical maps int64 codes with
     -1 for a missing or unseen category.
 
@@ -31,7 +34,8 @@ class FeatureMap(ABC):
 
     kind: ClassVar[str] = "numeric"  # the kind of column it is for: "numeric" or "categorical"
     constant: bool = True
-    all_slots: ClassVar[bool] = False  # whether `encode` returns every element but the constant
+    # Whether `encode` always returns every element but the constant, in order.
+    all_slots: ClassVar[bool] = False
     state: ClassVar[tuple[str, ...]] = ()  # names of the fitted arrays and numbers that are saved
 
     @abstractmethod

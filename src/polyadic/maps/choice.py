@@ -22,6 +22,11 @@ class _Column(Protocol):
 
 def map_kinds(maps: Any, X: Any, resolve) -> dict[Any, str] | None:
     """Return the kinds of columns that explicitly given maps require, or None."""
+    if isinstance(maps, list | tuple):
+        raise TypeError(
+            f"maps got a {type(maps).__name__}. It must be 'auto', one map for all columns, or a "
+            "dict from column name or position to map, such as {0: 'hat'}."
+        )
     if isinstance(maps, dict):
         return {key: resolve(m).kind for key, m in maps.items()}
     if isinstance(maps, str) and maps == "auto":
