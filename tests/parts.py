@@ -106,14 +106,6 @@ class Expectile(losses.Loss):
         above, below = (raw - y).relu(), (y - raw).relu()
         return (2 * (1 - self.level) * above**2 + 2 * self.level * below**2).sum(1)
 
-    def baseline(self, y, sample_weight):
-        """Return the expectile of each output, a weighted mean whose weights depend on it."""
-        center = np.average(y, axis=0, weights=sample_weight)
-        for _ in range(100):
-            side = np.where(y < center, 1.0 - self.level, self.level)
-            center = np.average(y, axis=0, weights=sample_weight[:, None] * side)
-        return center
-
 
 LOSSES = [
     losses.SquaredError(),
@@ -127,6 +119,31 @@ LOSSES = [
     Expectile(),
     Expectile(0.8),
 ]
+
+# Kinds of numbers as targets, the widest first: a loss is tried on the first that it allows.
+NUMBERS = [
+    lambda rng, shape: rng.normal(size=shape),
+    lambda rng, shape: rng.poisson(2.0, shape).astype(float),
+    lambda rng, shape: 0.1 + rng.gamma(2.0, size=shape),
+    lambda rng, shape: rng.uniform(0.05, 0.95, shape),
+]
+
+
+def draw_targets(loss, n, n_outputs, rng):
+    """Return random targets in the domain of a loss, as its `targets` and its `check` say."""
+    if "numbers" not in loss.targets:
+        many = "classes" in loss.targets
+        shape, top = ((n, 1), n_outputs) if many else ((n, n_outputs), 2)
+        return rng.integers(0, top, shape).astype(float)
+    for draw in NUMBERS:
+        y = draw(rng, (n, n_outputs))
+        try:
+            loss.check(y)
+        except ValueError:
+            continue
+        return y
+    raise ValueError(f"{loss!r} refuses every kind of target in NUMBERS: add one.")
+
 
 INITS = [
     inits.Gaussian(),

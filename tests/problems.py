@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 import numpy as np
+import parts
 
-from polyadic import losses, maps
+from polyadic import maps
 from polyadic.data.features import always_touched, encode
 from polyadic.kernels import adam as kernel
 from polyadic.kernels.jit import jit
@@ -16,11 +17,7 @@ from polyadic.solvers.adam import AdamState
 def random_rows(loss, n_outputs, family, columns, rng):
     """Return features with random weights and random targets that the loss allows."""
     n = len(columns[0])
-    y = rng.normal(size=(n, n_outputs))
-    if loss.code in (losses.Logistic.code, losses.Poisson.code):
-        y = (y > 0).astype(float)
-    if loss.code == losses.Softmax.code:
-        y = rng.integers(0, n_outputs, (n, 1)).astype(float)
+    y = parts.draw_targets(loss, n, n_outputs, rng)
     return Rows(encode(family, columns), y, rng.random(n) + 0.5)
 
 

@@ -222,7 +222,8 @@ def test_an_engine_refuses_a_loss_without_its_form():
     X, y = table()
     with pytest.raises(ValueError, match=r"engine='torch' cannot train LogCosh\(\): .* `torch_los"):
         CPRegressor(loss=LogCosh(), engine="torch", solver="adam", **FAST).fit(X, y)
-    with pytest.raises(ValueError, match=r"engine='fused' cannot train TorchSquares\(\)"):
+    message = r"engine='fused' cannot train TorchSquares\(\): .* Use engine='torch'"
+    with pytest.raises(ValueError, match=message):
         CPRegressor(loss=TorchSquares(), **FAST).fit(X, y)
 
 
@@ -260,7 +261,15 @@ def test_a_loss_that_numba_cannot_compile_is_refused():
         def value_and_slope(self, y, raw):
             return 0.0, 0.0
 
+    @dataclass(frozen=True)
+    class Single(losses.Loss):
+        @staticmethod
+        def value_and_slope(y, raw):
+            return (raw - y) ** 2
+
     X, y = table()
+    with pytest.raises(TypeError, match=r"^Single.value_and_slope must return \(value, slope\)"):
+        CPRegressor(loss=Single(), **FAST).fit(X, y)
     with pytest.raises(ValueError, match=r"Numba cannot compile Odd.value_and_slope\(y, raw\)"):
         CPRegressor(loss=Odd(), **FAST).fit(X, y)
     with pytest.raises(TypeError, match=r"Method.value_and_slope must be a @staticmethod"):

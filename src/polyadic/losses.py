@@ -1,14 +1,4 @@
 """The losses: how far a prediction is from the target."""
 
-from polyadic.objective.losses import (
-    LOSSES,
-    Huber,
-    Logistic,
-    Loss,
-    Poisson,
-    Quantile,
-    Softmax,
-    SquaredError,
-)
-
-__all__ = ["LOSSES", "Huber", "Logistic", "Loss", "Poisson", "Quantile", "Softmax", "SquaredError"]
+from polyadic.objective.losses import *  # noqa: F403
+from polyadic.objective.losses import __all__ as __all__

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import cfunc, njit, types
+from numba import cfunc, njit, typeof, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -49,6 +49,12 @@ def compile_function(function: Callable[..., Any], parameters: tuple, pair: bool
     division by zero gives infinity, as in NumPy. The result has an attribute `address`.
     """
     body = njit(error_model="numpy")(function)
+    body.compile((_NUMBER, _NUMBER, *map(typeof, parameters)))
+    returned = body.nopython_signatures[0].return_type
+    if (len(returned) if isinstance(returned, types.BaseTuple) else 1) != 1 + pair:
+        name = function.__qualname__.rpartition("<locals>.")[2]
+        right = "(value, slope)" if pair else "one number"
+        raise TypeError(f"{name} must return {right}, but returns {returned}.")
 
     def write_pair(y, raw, out):
         out[0], out[1] = body(y, raw, *parameters)

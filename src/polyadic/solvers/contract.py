@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from polyadic.maps.base import FeatureMap
+from polyadic.objective.losses import Loss
 from polyadic.objective.problem import Problem
 
 
@@ -93,17 +94,33 @@ class Solver(Protocol):
     ) -> Solution:
         """Minimise the problem's objective, starting from `cores`, or from `state` if given.
 
-        `free` : (R, L) is one for the output weights that may move; None for all. `report` is
-        called after each epoch. A resumed run may also return its start, if no epoch is better.
+        Penalties "by noise", and the norm of the weight tensor, are multiplied by the noise:
+        `TrainingLoop.noise`, which the loop estimates.
+
+        Parameters
+        ----------
+        free : (R, L) or None
+            1 for the output weights that may move, 0 for those that must keep their value, so that
+            separate outputs stay apart; None if all may move.
+        report : callable, optional
+            Called after each epoch with its number and its loss.
+        state : optional
+            Of an earlier call, for `partial_fit`; only Adam has one.
+        resumed : bool
+            Whether `cores` are a fitted model: the start is returned if no epoch is better.
         """
         ...
 
 
+def check_loss(solver: Solver, loss: Loss, many_classes: bool) -> None:
+    """Refuse a loss that lacks a form that the solver needs."""
+    for form in solver.loss_forms:
+        loss.require(form, solver.name, many_classes)
+
+
 def check(solver: Solver, problem: Problem) -> None:
     """Refuse, before training, a loss or a penalty that the solver cannot minimise."""
-    many_classes = problem.y.shape[1] < problem.n_outputs
-    for form in solver.loss_forms:
-        problem.loss.require(form, solver.name, many_classes)
+    check_loss(solver, problem.loss, problem.y.shape[1] < problem.n_outputs)
     for penalty in problem.penalties:
         if penalty.name in solver.penalties or ("torch" in solver.loss_forms and penalty.has_torch):
             continue

@@ -20,7 +20,7 @@ from polyadic.objective.losses import Loss
 from polyadic.solvers import inits
 from polyadic.solvers.adam import Adam
 from polyadic.solvers.blocks import working_memory
-from polyadic.solvers.contract import Solver
+from polyadic.solvers.contract import Solver, check_loss
 from polyadic.solvers.registry import FUSED, NETWORKS
 from polyadic.solvers.torch_solver import TorchOptim
 from polyadic.training.decisions import CPSettings, Decisions, Settings
@@ -76,6 +76,16 @@ def _ladder(strategy: Strategy, n_members: int, n_folds: int, decisions: Decisio
     return ladder
 
 
+def _intercept(solver: Solver, task: Task) -> np.ndarray:
+    """Return the intercept to start from, (L,).
+
+    A loss that the solver cannot train is refused first: it may lack the form, or PyTorch, that
+    computing its baseline takes.
+    """
+    check_loss(solver, task.loss, task.rows.y.shape[1] < task.n_outputs)
+    return task.baseline()
+
+
 def _with_choices(plan: Plan, without: Iterable[str], *more: Choice) -> Plan:
     """Return the plan with some choices replaced, where another way was taken."""
     kept = (choice for choice in plan.choices if choice.name not in set(without))
@@ -101,7 +111,7 @@ def resolve_cp(params: CPSettings, task: Task, solver: str | None = None) -> Pla
     n_folds = _n_folds(decisions)
     return Plan(
         loss=task.loss,
-        intercept=task.baseline(),
+        intercept=_intercept(resolved, task),
         maps=task.maps,
         strategy=strategy,
         ladder=_ladder(strategy, n_members, n_folds, decisions),
@@ -276,7 +286,7 @@ def resolve_tn(params: Settings, task: Task, init: Any) -> Plan:
     n_folds = _n_folds(decisions)
     return Plan(
         loss=task.loss,
-        intercept=task.baseline(),
+        intercept=_intercept(solver, task),
         maps=task.maps,
         strategy=strategy,
         ladder=_ladder(strategy, 1, n_folds, decisions),

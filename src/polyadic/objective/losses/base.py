@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numba.core.errors import NumbaError
+from scipy.optimize import minimize
 
 from polyadic.kernels import losses as kernel
 from polyadic.objective.losses.links import LINKS
@@ -23,6 +24,10 @@ FORMS = {
     "curvature": "`curvature`, which Numba compiles",
     "torch": "`torch_losses`, the loss in PyTorch",
 }
+
+# How far the best constant may be from the link of the mean: in standard deviations of the target,
+# or on the scale of the link. Without a bound it would be infinite for counts that are all zero.
+_FARTHEST = 10.0
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,8 @@ class Loss:
         Whether the loss is (raw - y)^2.
     exact_curvature : bool
         Whether solver="als" need not try longer steps than to the minimum of the parabola.
+    best_baseline : bool
+        Whether `baseline` is the best constant, and not only close to it.
     """
 
     code: ClassVar[int] = kernel.OWN
@@ -67,6 +74,7 @@ class Loss:
     location_scale: ClassVar[bool] = False
     quadratic: ClassVar[bool] = False
     exact_curvature: ClassVar[bool] = False
+    best_baseline: ClassVar[bool] = True
     value_and_slope: ClassVar[Callable[..., Any] | None] = None
     curvature: ClassVar[Callable[..., Any] | None] = None
 
@@ -99,12 +107,18 @@ class Loss:
             raise ValueError(
                 f"{user} cannot train {self!r}: the loss lacks {FORMS[form]}. It has "
                 f"{' and '.join(FORMS[f] for f in FORMS if self.has(f)) or 'no form at all'}."
+                f"{self._torch_advice(form)}"
             )
         if many_classes and form != "torch" and self.code == kernel.OWN:
             raise ValueError(
                 f"{user} cannot train {self!r} on more than two classes: a compiled loss of your "
                 "own sees one output at a time. Write `torch_losses`, and use engine='torch'."
             )
+
+    def _torch_advice(self, form: str) -> str:
+        if form == "torch" or self.has("compiled") or not self.has("torch"):
+            return ""
+        return " Use engine='torch'; for a tensor network, an optimiser of torch.optim."
 
     def compiled(self, dtype: type = float) -> kernel.LossForm:
         """Return the compiled value and slope, for kernels that work in this precision."""
@@ -182,5 +196,38 @@ class Loss:
         return LINKS[self.link_name].inverse(raw)
 
     def baseline(self, y: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
-        """Return a constant raw prediction to start from, (L,): the link of the mean."""
+        """Return the best constant raw prediction, to start from, (L,).
+
+        It is found by minimising the mean loss. Where y holds the number of one of several classes,
+        it is the link of the mean: the number of outputs is not known here.
+        """
+        start = self._link_of_mean(y, sample_weight)
+        if "classes" in self.targets:
+            return start
+        return self._best_constant(y, sample_weight, start)
+
+    def _best_constant(
+        self, y: np.ndarray, sample_weight: np.ndarray, start: np.ndarray
+    ) -> np.ndarray:
+        """Return the constant (L,) of least mean loss, or `start` if none is better."""
+        unit = np.ones_like(start)
+        if self.link_name == "identity":
+            spread = np.sqrt(np.average((y - start) ** 2, axis=0, weights=sample_weight))
+            unit = np.where(spread > 0, spread, 1.0)
+
+        def objective(move: np.ndarray) -> tuple[float, np.ndarray]:
+            raw = np.tile(start + unit * move, (len(y), 1))
+            value, slope = self._evaluate(y, raw, sample_weight)
+            return value / size, unit * slope.sum(axis=0) / size
+
+        still = np.zeros_like(start)
+        size = 1.0
+        first = objective(still)[0]
+        size = abs(first) or 1.0  # the minimiser stops at absolute tolerances
+        bounds = [(-_FARTHEST, _FARTHEST)] * len(start)
+        with np.errstate(all="ignore"):  # a loss may overflow far from the start
+            found = minimize(objective, still, jac=True, method="L-BFGS-B", bounds=bounds)
+        return start + unit * found.x if found.fun < first / size else start
+
+    def _link_of_mean(self, y: np.ndarray, sample_weight: np.ndarray) -> np.ndarray:
         return self.link(np.average(y, axis=0, weights=sample_weight))

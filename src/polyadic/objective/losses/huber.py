@@ -15,6 +15,7 @@ class Huber(Loss):
     width: float = 1.35
     code = kernel.HUBER
     location_scale = True
+    best_baseline = False  # the mean needs no iterations, and the cores learn the difference
 
     def __post_init__(self):
         if not self.width > 0:
@@ -33,3 +34,7 @@ class Huber(Loss):
         size = error.abs()
         beyond = self.width * (2 * size - self.width)
         return torch.where(size <= self.width, error * error, beyond).sum(1)
+
+    def baseline(self, y, sample_weight):
+        """Return the mean of each output, which is close to the best constant."""
+        return self._link_of_mean(y, sample_weight)

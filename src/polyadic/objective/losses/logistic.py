@@ -22,3 +22,7 @@ class Logistic(Loss):
         from torch.nn import functional
 
         return (functional.softplus(raw) - y * raw).sum(1)
+
+    def baseline(self, y, sample_weight):
+        """Return the link of the share of class 1 of each output."""
+        return self._link_of_mean(y, sample_weight)

@@ -32,3 +32,7 @@ class Poisson(Loss):
         rate, beyond = raw.clamp(max=_LARGEST_EXPONENT).exp(), (raw - _LARGEST_EXPONENT).relu()
         # Beyond the clamp exp(f) is constant but keeps its slope, so that gradients lead back.
         return (rate - y * raw + rate.detach() * (beyond - beyond.detach())).sum(1)
+
+    def baseline(self, y, sample_weight):
+        """Return the logarithm of the mean of each output."""
+        return self._link_of_mean(y, sample_weight)

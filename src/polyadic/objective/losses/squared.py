@@ -27,3 +27,7 @@ class SquaredError(Loss):
         """Return the squared errors."""
         error = raw - y
         return (error * error).sum(1)
+
+    def baseline(self, y, sample_weight):
+        """Return the mean of each output."""
+        return self._link_of_mean(y, sample_weight)
