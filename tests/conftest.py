@@ -1,11 +1,5 @@
-"""Settings for every test: a folder of data, a cache for compiled kernels, and the shift of seeds.
+"""Settings for every test: data, a cache of compiled kernels, and the shift of seeds."""
 
-Numba looks for changes in the file of the function that it loads from its cache, not in those of
-the functions that it calls. So the name of the cache folder contains a hash of all kernels, and
-the target they are compiled for.
-"""
-
-import hashlib
 import os
 from collections import Counter
 from pathlib import Path
@@ -13,14 +7,13 @@ from pathlib import Path
 import pytest
 
 _ROOT = Path(__file__).resolve().parents[1]
-_KERNELS = sorted((_ROOT / "src" / "polyadic" / "kernels").glob("*.py"))
-_CONTENT = hashlib.sha256(b"".join(path.read_bytes() for path in _KERNELS)).hexdigest()[:12]
+# A folder for each target: `training.compiling` takes a kernel for cached if it has any file there.
 _BUILT_FOR = "".join(
     f"-{name.lower()}={os.environ[name]}"
     for name in ("NUMBA_CPU_NAME", "POLYADIC_SIMD")
     if os.environ.get(name)
 )
-os.environ.setdefault("NUMBA_CACHE_DIR", str(_ROOT / ".cache" / f"kernels-{_CONTENT}{_BUILT_FOR}"))
+os.environ.setdefault("NUMBA_CACHE_DIR", str(_ROOT / ".cache" / f"kernels{_BUILT_FOR}"))
 
 _DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 if _DATA.is_dir():
