@@ -75,7 +75,12 @@ class Schedule:
 
 
 class TrainingLoop(ABC):
-    """One run, epoch by epoch. Subclasses define how to train, to average and to predict."""
+    """One run, epoch by epoch. Subclasses define how to train, to average and to predict.
+
+    `noise` is an estimate of the loss that will remain, renewed after each epoch for losses on the
+    scale of the target. `train` multiplies by it the penalties `problem.scaled` and `problem.norm`,
+    and the former by `row_weights` too.
+    """
 
     noise_pace = 0.2  # share by which the noise moves to the measured loss in an epoch
 
@@ -95,7 +100,10 @@ class TrainingLoop(ABC):
 
     @abstractmethod
     def train(self, rates: np.ndarray, rng: np.random.Generator) -> float:
-        """Take one step for each rate, over all rows once, and return the mean training loss."""
+        """Pass once over all rows, and return the mean training loss, without penalties.
+
+        rates : (n_batches,) is the learning rate of each batch of this epoch, in turn.
+        """
 
     @abstractmethod
     def averaged(self, out: Any) -> Any:
@@ -218,8 +226,9 @@ class TrainingLoop(ABC):
     def advice(self) -> str:
         """Return what to change after a run that diverged."""
         return (
-            f"Lower learning_rate (it was {self.settings.learning_rate:g}), or use a bounded "
-            "map: 'hat', or Polynomial(normalize=True)."
+            f"Lower learning_rate (it was {self.settings.learning_rate:g}). Where a column has a "
+            "map without bounds, such as Polynomial, a bounded one may help too: 'hat', or "
+            "Polynomial(normalize=True)."
         )
 
     def solution(self) -> Solution:
