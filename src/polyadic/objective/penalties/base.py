@@ -18,6 +18,10 @@ class Penalty(ABC):
     A solver lists the names of the penalties that it can minimise. The torch engine also minimises
     those with a `torch_value`, whatever their name. Every solver refuses the others by name.
 
+    `add_gradient` covers the factors only (and the additive part, where the penalty applies to it).
+    A penalty may depend on the output weights too, as `Order` and `Norm` do: the gradient with
+    respect to those is up to the solvers that list it.
+
     Attributes
     ----------
     name : str
