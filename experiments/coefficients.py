@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.polynomial.polynomial import polypow
 
 from experiments import models, report
 from experiments.cells import Cell, Found, Scale
@@ -21,8 +22,7 @@ from experiments.synthetic import ALPHA, BETA, EPOCHS, NOISE, RANK, D
 from polyadic import CPRegressor
 from polyadic.datasets import Split, load_synthetic
 from polyadic.explain import coefficients
-from polyadic.explain.elements import affine_powers
-from polyadic.solvers.inits import Linear
+from polyadic.inits import Linear
 
 NAME = "coefficients"
 N_COLUMNS = 7
@@ -80,8 +80,10 @@ def standardise(
     for powers, coefficient in polynomial.items():
         whole[powers] = coefficient
     for n, (m, s) in enumerate(zip(mean, std)):
-        # (m + s z)^k in powers of z, for every k
-        whole = np.moveaxis(np.tensordot(affine_powers(d, m, s), whole, (0, n)), 0, n)
+        expanded = np.zeros((d, d))  # (m + s z)^k in powers of z, for every k
+        for k in range(d):
+            expanded[k, : k + 1] = polypow([m, s], k)
+        whole = np.moveaxis(np.tensordot(expanded, whole, (0, n)), 0, n)
     return {powers: float(value) for powers, value in np.ndenumerate(whole)}
 
 

@@ -20,8 +20,8 @@ from experiments.cells import Cell, Found, Scale
 from experiments.report import Claim, Picture, Section, Table
 from polyadic import CPClassifier, TNClassifier
 from polyadic.datasets import fetch_mnist5k
+from polyadic.inits import Gaussian, Linear, NearOne
 from polyadic.maps import Polynomial
-from polyadic.solvers.inits import Gaussian, Linear, NearOne
 
 NAME = "mnist"
 N_TRAIN, N_TEST = 2000, 1000

@@ -12,8 +12,8 @@ from sklearn.metrics import mean_squared_error
 
 from polyadic import CPClassifier, CPRegressor, TNRegressor
 from polyadic.datasets import Split
+from polyadic.inits import Gaussian
 from polyadic.maps import Polynomial
-from polyadic.solvers.inits import Gaussian
 
 # Adam 1e-3 and batches of 32 for CP and for the neural networks of Tables I and III.
 LEARNING_RATE, BATCH = 1e-3, 32

@@ -23,7 +23,7 @@ from experiments.cells import Cell, Found, Scale
 from experiments.report import Claim, Picture, Section, Table
 from polyadic import CPClassifier, TNClassifier
 from polyadic.datasets import Split, fetch_movielens100k
-from polyadic.solvers.inits import Linear, NearOne
+from polyadic.inits import Linear, NearOne
 
 NAME = "movielens"
 RANK, ALPHA, BETA, NOISE, RATE, BATCH = 30, 5e-5, 3.6, 1e-3, 1e-3, 256  # of CP

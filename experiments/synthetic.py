@@ -19,8 +19,8 @@ from experiments.cells import Cell, Found, Scale
 from experiments.report import Claim, Picture, Section, Table
 from polyadic import TNRegressor
 from polyadic.datasets import Split, load_synthetic
+from polyadic.inits import Linear
 from polyadic.maps import Polynomial
-from polyadic.solvers.inits import Linear
 
 NAME = "synthetic"
 EPOCHS, CURVE_EPOCHS = 100, 60

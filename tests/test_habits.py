@@ -14,6 +14,7 @@ import polyadic
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = sorted((ROOT / "tests").glob("*.py"))
 BENCHMARKS = sorted((ROOT / "benchmarks").rglob("*.py"))
+PUBLIC_ONLY = sorted(p for name in ("examples", "experiments") for p in (ROOT / name).glob("*.py"))
 USES_INTERNALS = "Uses internals: it imports modules of polyadic that are not public."
 
 
@@ -48,11 +49,22 @@ def test_no_test_imports_a_file_of_tests(path):
     assert not others, "put what several tests use into a file that is not named test_*"
 
 
+def internal_imports(tree):
+    """Return the names of polyadic that a file imports and that are not public."""
+    ours = [name for name in imported(tree) if name.split(".")[0] == "polyadic"]
+    return [name for name in ours if not is_public(name)]
+
+
+@pytest.mark.parametrize("path", PUBLIC_ONLY, ids=name_of)
+def test_examples_and_experiments_use_public_names_only(path):
+    internal = internal_imports(ast.parse(path.read_text()))
+    assert not internal, f"not public: {internal}"
+
+
 @pytest.mark.parametrize("path", BENCHMARKS, ids=name_of)
 def test_a_benchmark_uses_public_names_or_says_that_it_uses_internals(path):
     tree = ast.parse(path.read_text())
-    ours = [name for name in imported(tree) if name.split(".")[0] == "polyadic"]
-    internal = [name for name in ours if not is_public(name)]
+    internal = internal_imports(tree)
     says_so = USES_INTERNALS in (ast.get_docstring(tree) or "").splitlines()
     assert bool(internal) == says_so, f"not public: {internal}"
 

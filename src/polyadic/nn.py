@@ -13,6 +13,8 @@ import torch  # isort: skip
 from polyadic.networks import resolve
 from polyadic.networks.base import near_one_sigma
 
+__all__ = ["TensorNetwork"]
+
 
 class TensorNetwork(torch.nn.Module):
     """A tensor network on mapped inputs: (n, N, d) feature vectors in, (n, L) predictions out.
