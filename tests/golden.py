@@ -7,7 +7,7 @@ Bits depend on the CPU, so no fingerprint is kept in the repository. On one mach
 
 Every estimator, loss, solver, init, format and map kind is trained on small tables; predictions,
 explanations, and predictions after a save and a load are hashed. `compare` names what differs, and
-by how much.
+by how much. New cases go to the end, under new names, so that older files can still be compared.
 """
 
 from __future__ import annotations
@@ -32,6 +32,23 @@ N_ROWS = 160
 # A parameter of an older version -> its name now, so that both versions can be compared.
 RENAMED = {"max_epochs": "max_iter", "average": "ema_decay"}
 BRIEF = {"random_state": 0, "n_members": 2, "rank": 4, "max_iter": 3}
+
+
+@dataclasses.dataclass(frozen=True)
+class PseudoHuber(losses.Loss):
+    """A loss as a user would write it: its baseline is found numerically."""
+
+    location_scale = True
+
+    @staticmethod
+    def value_and_slope(y: float, raw: float) -> tuple[float, float]:
+        """Return a smooth version of the absolute error."""
+        root = np.sqrt(1.0 + (raw - y) ** 2)
+        return root - 1.0, (raw - y) / root
+
+    def torch_losses(self, y: Any, raw: Any) -> Any:
+        """Return the same in torch."""
+        return ((1.0 + (raw - y) ** 2) ** 0.5 - 1.0).sum(1)
 
 
 def mixed(seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
@@ -186,6 +203,21 @@ def cases() -> Iterator[tuple[str, Any, Any, Any, dict[str, Any]]]:
         yield f"riemannian, order {alpha}", tn(TNRegressor, **own), X, y, {}
     for loss in ("absolute_error", "huber", "poisson"):
         yield f"network, {loss}", tn(TNRegressor, loss=loss), X, abs(y), {}
+    yield "loss quantile by name", cp(loss="quantile", quantile=0.9), X, y, {}
+    yield "own loss", cp(loss=PseudoHuber()), X, y, {}
+    yield "own loss, torch", cp(loss=PseudoHuber(), engine="torch", solver="adam"), X, y, {}
+    yield "own loss, network", tn(TNRegressor, loss=PseudoHuber()), X, y, {}
+    yield "torch, two outputs", cp(engine="torch", solver="adam"), X, Y, {}
+    held_out = {"X_val": X[:40], "y_val": y[:40]}
+    own_weights = {**held_out, "sample_weight_val": 1.0 + weight[:40]}
+    yield "held-out rows with weights", cp(), X, y, own_weights
+    for n in (2, 3):
+        riemannian = tn(TNClassifier, solver="riemannian")
+        yield f"riemannian, {n} classes", riemannian, X, classes(y, n), {}
+    yield "network, weights", tn(TNRegressor), X, y, {"sample_weight": weight}
+    yield "network, held-out rows", tn(TNRegressor), X, y, held_out
+    both = {"sample_weight": weight, **own_weights}
+    yield "network, held-out rows with weights", tn(TNRegressor), X, y, both
 
 
 def continued() -> Iterator[tuple[str, Any, Any]]:
@@ -216,13 +248,14 @@ def readings(model: Any, X: Any) -> Iterator[tuple[str, Any]]:
     yield "history", model.history_
     with tempfile.TemporaryDirectory() as folder:
         model.save(Path(folder) / "model")
-        yield "loaded", polyadic.load(Path(folder) / "model").raw(X)
+        yield "loaded", polyadic.load(Path(folder) / "model", losses=[PseudoHuber]).raw(X)
     few = X[:5]
     for name in ("effects", "sobol", "interactions", "in_words", "coefficients"):
         yield name, _result_or_error(getattr(explain, name), model)
     yield "shapley", _result_or_error(explain.shapley, model, few)
     yield "shapley, background", _result_or_error(explain.shapley, model, few, X[:20])
     yield "shapley_interactions", _result_or_error(explain.shapley_interactions, model, few)
+    yield "feature_importances_", getattr(model, "feature_importances_", "not available")
     yield "partial_dependence", _result_or_error(explain.partial_dependence, model, [0, 1])
 
 
