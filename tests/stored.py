@@ -159,7 +159,7 @@ MODELS = {
     "passes": build_passes,
     "torch engine": build_on_torch,
     "torch engine, additive part": lambda: build_on_torch(n_columns=6, init="linear"),
-    "named device": lambda: build_numbers(device="cuda:0"),
+    "named device": lambda: build_numbers(device="cpu:0"),
     **{
         repr(own): lambda own=own: (
             build_one_hot(own) if own.kind == "categorical" else build_numbers(maps=own)

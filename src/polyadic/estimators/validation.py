@@ -65,7 +65,7 @@ def check(estimator: Any) -> None:
     check_choice("solver", estimator.solver, estimator._solvers())
     if hasattr(estimator, "engine"):
         check_choice("engine", estimator.engine, ENGINES)
-        if estimator.engine == "fused" and estimator.device != "cpu":
+        if estimator.engine == "fused" and estimator.device.split(":")[0] != "cpu":
             raise ValueError(
                 f"engine='fused' runs on device='cpu' only, got {estimator.device!r}. "
                 "Other devices need engine='torch'."
