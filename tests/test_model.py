@@ -81,7 +81,7 @@ def test_the_page_shows_the_loss_of_the_fit(tmp_path):
 
 def test_a_fit_with_another_loss_is_a_model_of_that_loss():
     model, X = build_numbers(COUNTS, loss="poisson")
-    model.set_params(loss="huber", warm_start=True).fit(X, COUNTS)
+    model.set_params(loss="huber").fit(X, COUNTS)
     assert model.loss_ == losses.Huber()
     assert np.array_equal(model.predict(X), model.raw(X)[:, 0])
 
