@@ -56,6 +56,22 @@ class DenseWorkspace(NamedTuple):
 
 
 @jit
+def band_times(band, a, width, out):
+    """Write K a to `out`, for K given by its band : (d, 5), and a and out : (d * W,)."""
+    d = band.shape[0]
+    for i in range(d):
+        for r in range(width):
+            out[i * width + r] = band[i, 2] * a[i * width + r]
+        for b in range(5):
+            k = i + b - 2
+            if b == 2 or k < 0 or k >= d or band[i, b] == 0.0:
+                continue
+            weight = band[i, b]
+            for r in range(width):
+                out[i * width + r] += weight * a[k * width + r]
+
+
+@jit
 def add_penalties(core, width, constant, penalty, metric, z, system):
     """Add gradient and Hessian of tr(A' K A) + tr(A' M A Z).
 

@@ -176,6 +176,7 @@ def als_examples() -> Iterator[Example]:
     x, step = np.empty(n + reach + PAD), np.zeros(3 * _WIDTH)
     yield banded.solve, (system, _WIDTH, reach, True, 0.1, 1.0, dense_workspace, x, step)
     yield banded.add_penalties, (core, _WIDTH, True, band, None, None, system)
+    yield banded.band_times, (band, core, _WIDTH, np.empty_like(core))
     yield banded.solve_dense, (square, row, 0.1, 1.0, dense_workspace, np.zeros(_WIDTH))
     yield als.weight_moments, (row, _WIDTH, model, 0, workspace, square, np.zeros(_WIDTH))
     yield als.multiply, (core, _WIDTH, slots, row, np.empty(_WIDTH))

@@ -74,7 +74,8 @@ def sweep_cost(maps: Sequence[FeatureMap], rank: int) -> float:
 
 def _band_reach(band: np.ndarray) -> int:
     """Return how far from the diagonal a band : (d, 5) reaches."""
-    return max(abs(b - 2) for b in range(5) if b == 2 or np.any(band[:, b]))
+    used = np.flatnonzero(band.any(axis=0))
+    return int(np.abs(used - 2).max(initial=0))
 
 
 def solve_block(block: Block, model: kernel.Quadratic, damping: float) -> tuple[np.ndarray, bool]:

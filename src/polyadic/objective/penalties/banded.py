@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from polyadic.kernels.banded import band_times
 from polyadic.objective.penalties.base import Penalty
 
 if TYPE_CHECKING:
@@ -62,12 +63,9 @@ class Banded(Penalty):
 
 def band_product(band: np.ndarray, a: np.ndarray) -> np.ndarray:
     """Return K a for K given by its band : (d, 5), and a : (d, R)."""
-    out = band[:, [2]] * a
-    for shift in range(1, min(3, len(a))):
-        if np.any(band[:, 2 + shift]):
-            out[:-shift] += band[:-shift, [2 + shift]] * a[shift:]
-        if np.any(band[:, 2 - shift]):
-            out[shift:] += band[shift:, [2 - shift]] * a[:-shift]
+    out = np.empty(a.shape)
+    flat = np.ascontiguousarray(a, dtype=np.float64).ravel()
+    band_times(np.ascontiguousarray(band), flat, a.shape[1], out.ravel())
     return out
 
 
