@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +19,10 @@ from polyadic.data.slots import n_slots
 from polyadic.kernels.examples import Form, Needs
 from polyadic.kernels.losses import OWN
 from polyadic.maps.base import FeatureMap
+from polyadic.networks.cp import CPCores
 from polyadic.objective import penalties
 from polyadic.objective.problem import Problem, Rows
+from polyadic.solvers.als import ALS
 from polyadic.solvers.inits import NearOne
 from polyadic.solvers.threads import MANY_SLOTS
 from polyadic.training.compiling import prepare_fit
@@ -38,6 +40,7 @@ class Fit(NamedTuple):
     strength: float
     rank: int
     all_rows: bool  # or those outside of its fold
+    start: CPCores | None = None  # cores to go on from
 
 
 @dataclass(frozen=True)
@@ -135,17 +138,32 @@ class _MemberTraining:
         ladder = self.plan.ladder
         if len(ladder.strengths) == 1:
             return []
-        trials = self.train_pilots(ladder.strengths)
+        if self.plan.strategy.continued_sweeps is None:
+            trials = self.train_pilots(ladder.strengths)
+        else:
+            trials = self.train_pilots(ladder.strengths[:1])
+            trials += self.train_pilots(ladder.strengths[1:], trials[0])
         for step in ladder.refine:
             best = min(trials, key=lambda trial: trial.loss)
-            trials += self.train_pilots((best.strength / step, best.strength * step))
+            trials += self.train_pilots((best.strength / step, best.strength * step), best)
         return trials
 
-    def train_pilots(self, strengths: Iterable[float]) -> list[Trial]:
-        """Train the pilots of each strength and average their held-out losses."""
+    def train_pilots(self, strengths: Iterable[float], start: Trial | None = None) -> list[Trial]:
+        """Train the pilots of each strength and average their held-out losses.
+
+        They go on from the pilots of `start`, if the strategy says so: a neighbouring strength has
+        a neighbouring optimum.
+        """
         n_pilots, rank = self.plan.ladder.n_pilots, self.plan.ranks[0]
         strengths = list(strengths)
-        fits = [Fit(number, s, rank, False) for s in strengths for number in range(n_pilots)]
+        starts = [None] * n_pilots
+        if start is not None and self.plan.strategy.continued_sweeps is not None:
+            starts = [pilot.solution.cores for pilot in start.pilots]
+        fits = [
+            Fit(number, strength, rank, False, starts[number])
+            for strength in strengths
+            for number in range(n_pilots)
+        ]
         pilots = side_by_side(self.train_one, fits, self.plan.n_jobs)
         groups = [pilots[k : k + n_pilots] for k in range(0, len(pilots), n_pilots)]
         losses = [float(np.mean([pilot.solution.loss for pilot in group])) for group in groups]
@@ -153,13 +171,20 @@ class _MemberTraining:
 
     def train_one(self, fit: Fit) -> Member:
         """Train a pilot or a member."""
-        number, strength, rank, all_rows = fit
+        number, strength, rank, all_rows, cores = fit
         plan, seed = self.plan, self.plan.seed
         maps, problem = self.problem(number, strength, all_rows)
         rngs = [np.random.default_rng((seed, number, own)) for own in self.column_seeds]
         rng = np.random.default_rng((seed, number))
         start = plan.init.start(problem, rank, [*rngs, rng])
-        solution = plan.solver.solve(problem, start.cores, start.free, rng, self.report(number))
+        solver, report = plan.solver, self.report(number)
+        if cores is not None:
+            sweeps = plan.strategy.continued_sweeps
+            assert isinstance(solver, ALS)
+            assert sweeps is not None
+            solver = replace(solver, max_iter=sweeps)
+            start = replace(start, cores=cores)
+        solution = solver.solve(problem, start.cores, start.free, rng, report)
         return Member(maps, solution, strength)
 
     def problem(

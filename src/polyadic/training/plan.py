@@ -164,11 +164,14 @@ class Plan:
         """The largest number of epochs or sweeps that all fits take together."""
         if self.resume_from is not None:
             return self.solver.max_iter
-        kept = self.ladder.n_pilots if self.strategy.keeps_pilots else 0
-        n_fits = self.n_members
+        full, short = self.n_members, 0
         if self.ladder.n_pilot_fits:
-            n_fits += self.ladder.n_pilot_fits - kept
-        return self.solver.max_iter * n_fits
+            anew = self.ladder.n_pilot_fits
+            if self.strategy.continued_sweeps is not None:
+                anew = self.ladder.n_pilots
+                short = self.ladder.n_pilot_fits - anew
+            full += anew - (self.ladder.n_pilots if self.strategy.keeps_pilots else 0)
+        return self.solver.max_iter * full + (self.strategy.continued_sweeps or 0) * short
 
     def __str__(self) -> str:
         return str(PlanSummary(self.choices))

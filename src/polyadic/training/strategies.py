@@ -59,6 +59,8 @@ class Strategy(ABC):
     keeps_pilots: ClassVar[bool]  # whether the pilots of the best strength are members
     holds_out_rows: ClassVar[bool]  # whether each member stops early on its held-out rows
     learns_spreads: ClassVar[bool] = False  # whether it compiles the kernels of the prior
+    # Sweeps of a pilot that goes on from one of another strength; None: every pilot starts anew.
+    continued_sweeps: ClassVar[int | None] = None
 
     @abstractmethod
     def ladder(self, n_rows: int, n_columns: int, n_members: int) -> Ladder:
@@ -161,8 +163,9 @@ class TensorPrior(Strategy):
     keeps_pilots = False
     holds_out_rows = False
     learns_spreads = True
+    continued_sweeps = 3
 
-    interactions: ClassVar[tuple[float, ...]] = (0.01, 0.1, 1.0)
+    interactions: ClassVar[tuple[float, ...]] = (0.1, 0.01, 1.0)
     refine: ClassVar[tuple[float, ...]] = (10**0.5, 10**0.25)
     cells_per_pilot: ClassVar[float] = 1e6  # rows times columns; smaller tables have more pilots
     most_pilots: ClassVar[int] = 3
