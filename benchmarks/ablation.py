@@ -78,6 +78,7 @@ VARIANTS: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
 ]
 TWO_CLASSES: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("the defaults", nothing, {}),
+    ("pilots that all start anew", without(TensorPrior, continued_sweeps=None), {}),
     ("penalties on factors, Adam", nothing, {"solver": "als+adam"}),
     ("one interaction for all tables", without(TensorPrior, interactions=(0.1,)), {}),
     ("almost no interaction", without(TensorPrior, interactions=(1e-4,)), {}),

@@ -248,13 +248,18 @@ def mixed_table(n=40, seed=0):
         maps.Polynomial(d=6, normalize=True),
         maps.BSpline(n_knots=3),
     ]
+    return fitted_table(families, n, rng)
+
+
+def fitted_table(families, n, rng):
+    """Return copies of the maps, fitted, and columns with missing values and unseen categories."""
     columns = []
     for family in families:
         x = rng.integers(-1, 4, n) if family.kind == "categorical" else rng.normal(size=n)
         if family.kind == "numeric":
             x[rng.random(n) < 0.1] = np.nan
         columns.append(x)
-    return [m.fit(x) for m, x in zip(families, columns)], columns
+    return [m.clone().fit(x) for m, x in zip(families, columns)], columns
 
 
 def plan_of(model, X, y):

@@ -94,14 +94,7 @@ FAMILY = [
 
 def local_table(n=60, seed=0):
     """Return fitted local maps and columns with missing values and unseen categories."""
-    rng = np.random.default_rng(seed)
-    columns = []
-    for family in FAMILY:
-        x = rng.integers(-1, 4, n) if family.kind == "categorical" else rng.normal(size=n)
-        if family.kind == "numeric":
-            x[rng.random(n) < 0.1] = np.nan
-        columns.append(x)
-    return [m.clone().fit(x) for m, x in zip(FAMILY, columns)], columns
+    return parts.fitted_table(FAMILY, n, np.random.default_rng(seed))
 
 
 def tensor_norm(family):

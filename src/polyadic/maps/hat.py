@@ -16,7 +16,7 @@ from polyadic.maps.profile import Profile
 
 # Number of knots for which the roughness is the plain sum of squared second differences; for other
 # numbers it is rescaled. Chosen by hand.
-_REFERENCE_KNOTS = 48
+REFERENCE_KNOTS = 48
 AUTO_KNOTS = 24, 160  # least and most knots of n_knots="auto": docs/defaults.md
 TABLE_SIZE = 1025  # quantiles of a column that a map keeps for `jitter`; chosen by hand
 
@@ -141,7 +141,7 @@ class Hat(FeatureMap):
         """Band of the squared second differences along the knots, (d, 5); none on the constant."""
         n_knots = self.dim - 1
         # The same curve has smaller second differences on finer knots.
-        fine = max(n_knots - 1, 1) / (_REFERENCE_KNOTS - 1)
+        fine = max(n_knots - 1, 1) / (REFERENCE_KNOTS - 1)
         return np.vstack([np.zeros((1, BAND)), fine**1.5 * second_difference_band(n_knots)])
 
     def jitter(self, rng: np.random.Generator) -> Self:

@@ -24,14 +24,14 @@ from polyadic.kernels import additive as kernel
 from polyadic.kernels.als import Quadratic, Slots
 from polyadic.kernels.losses import curvatures, weighted_losses
 from polyadic.maps.base import FeatureMap
+from polyadic.maps.hat import REFERENCE_KNOTS
 from polyadic.objective.penalties import Prior
 from polyadic.objective.problem import Problem
 
 # Precision of the effect of a numeric column of spread one: of its values (_RIDGE, at
-# _REFERENCE_KNOTS knots) and of its second differences (_ROUGH). Together they give curves of about
+# REFERENCE_KNOTS knots) and of its second differences (_ROUGH). Together they give curves of about
 # unit variance that vary over about four per cent of the rows.
 _RIDGE, _ROUGH = 0.18, 2.7
-_REFERENCE_KNOTS = 48.0
 # A spread is at least this over the number of columns: columns without a main effect may still
 # interact. `benchmarks/ablation.py --classes` measures it.
 _LEAST_TOTAL_SPREAD = 1.0
@@ -60,7 +60,7 @@ def precision(m: FeatureMap) -> np.ndarray:
     first = int(m.constant)
     if m.kind == "numeric":
         band += _ROUGH * m.roughness
-        band[first:, 2] += _RIDGE * min(1.0, _REFERENCE_KNOTS / m.dim)
+        band[first:, 2] += _RIDGE * min(1.0, REFERENCE_KNOTS / m.dim)
     else:
         band[first:, 2] = 1.0
     return band

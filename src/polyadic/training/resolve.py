@@ -86,6 +86,29 @@ def _intercept(solver: Solver, task: Task) -> np.ndarray:
     return task.baseline()
 
 
+def _plan(
+    decisions: Decisions, *, strategy: Strategy, solver: Solver, n_members: int, **own: Any
+) -> Plan:
+    """Return the plan, with what follows from the parameters in the same way for every model."""
+    params, task = decisions.params, decisions.task
+    n_folds = _n_folds(decisions)
+    return Plan(
+        loss=task.loss,
+        intercept=_intercept(solver, task),
+        maps=task.maps,
+        strategy=strategy,
+        ladder=_ladder(strategy, n_members, n_folds, decisions),
+        solver=solver,
+        n_members=n_members,
+        n_folds=n_folds,
+        order_alpha=float(params.order_alpha),
+        order_beta=float(params.order_beta),
+        seed=task.seed,
+        choices=tuple(decisions.choices),
+        **own,
+    )
+
+
 def _with_choices(plan: Plan, without: Iterable[str], *more: Choice) -> Plan:
     """Return the plan with some choices replaced, where another way was taken."""
     kept = (choice for choice in plan.choices if choice.name not in set(without))
@@ -107,26 +130,16 @@ def resolve_cp(params: CPSettings, task: Task, solver: str | None = None) -> Pla
     decisions.usual_sweeps = strategy.sweeps
     # Members run side by side; one alone shares its columns among the threads.
     decisions.n_threads = task.n_jobs if params.n_members == 1 else None
-    resolved = _solver(params, name, decisions)
-    n_folds = _n_folds(decisions)
-    return Plan(
-        loss=task.loss,
-        intercept=_intercept(resolved, task),
-        maps=task.maps,
+    return _plan(
+        decisions,
         strategy=strategy,
-        ladder=_ladder(strategy, n_members, n_folds, decisions),
-        solver=resolved,
+        solver=_solver(params, name, decisions),
         init=init,
         ranks=ranks,
         n_members=n_members,
-        n_folds=n_folds,
-        order_alpha=float(params.order_alpha),
-        order_beta=float(params.order_beta),
         separate_outputs=separate,
         extras_l2=0.0,
-        seed=task.seed,
         n_jobs=task.n_jobs,
-        choices=tuple(decisions.choices),
     )
 
 
@@ -282,26 +295,16 @@ def resolve_tn(params: Settings, task: Task, init: Any) -> Plan:
     decisions.note("solver", params.solver, "as given")
     decisions.note("strategy", strategy, "for every network")
     decisions.note("rank", params.rank, "as given")
-    solver = NETWORKS.get(params.solver, TorchOptim).from_settings(decisions)
-    n_folds = _n_folds(decisions)
-    return Plan(
-        loss=task.loss,
-        intercept=_intercept(solver, task),
-        maps=task.maps,
+    return _plan(
+        decisions,
         strategy=strategy,
-        ladder=_ladder(strategy, 1, n_folds, decisions),
-        solver=solver,
+        solver=NETWORKS.get(params.solver, TorchOptim).from_settings(decisions),
         init=init,
         ranks=(params.rank, params.rank),
         n_members=1,
-        n_folds=n_folds,
-        order_alpha=float(params.order_alpha),
-        order_beta=float(params.order_beta),
         separate_outputs=False,
         extras_l2=0.0 if params.l2 == "auto" else float(params.l2),
-        seed=task.seed,
         n_jobs=1,
-        choices=tuple(decisions.choices),
     )
 
 
