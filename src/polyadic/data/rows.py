@@ -7,7 +7,8 @@ a repeated row is never both in the training part and in the held-out part.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,6 +47,10 @@ class CodedRows:
     def take(self, rows: np.ndarray) -> CodedRows:
         """Return these rows."""
         return CodedRows([c[rows] for c in self.columns], self.y[rows], self.weight[rows])
+
+    def restricted(self, columns: Sequence[int]) -> CodedRows:
+        """Return the same rows with these columns only."""
+        return replace(self, columns=[self.columns[n] for n in columns])
 
 
 def distinct_rows(

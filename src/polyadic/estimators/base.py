@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +29,7 @@ from polyadic.objective import losses
 from polyadic.training import compiling
 from polyadic.training.members import Training, train
 from polyadic.training.merge import merge
-from polyadic.training.plan import Choice, Plan, PlanSummary, Task
+from polyadic.training.plan import Plan, PlanSummary, Task
 
 # Rows that a thread predicts at a time; chosen by hand. Fixed, so that results do not depend on
 # n_jobs.
@@ -108,13 +109,16 @@ class TableEstimator(BaseEstimator):
         sample_weight_val : (m,), optional
             Weights of the held-out rows.
         """
+        limit = self.max_time
+        deadline = None if limit is None else time.perf_counter() + float(limit)
         with self._all_or_nothing() as model:
             rows, held_out = model._read(X, y, sample_weight, X_val, y_val, sample_weight_val)
             plan = model._plan(rows, held_out is not None)
-            training = train(plan, rows, held_out, type(self).__name__ if self.verbose else "")
+            title = type(self).__name__ if self.verbose else ""
+            training = train(plan, rows, held_out, title, deadline)
             model._remember(plan, training)
             model.__dict__.pop("interaction_", None)
-            model.__dict__.update(plan.strategy.fitted_attributes(training.members[0].strength))
+            model.__dict__.update(training.attributes)
             model.marginals_ = model._measure_marginals(rows)
         return self
 
@@ -277,13 +281,10 @@ class TableEstimator(BaseEstimator):
         self.maps_, cores = merge(members)
         self.tensor_ = cores.rescale(self._center, self._scale)
         self.loss_ = self._loss()
-        self.history_ = [member.solution.history for member in members]
+        self.history_ = [m.solution.history for m in members if m.solution.history]
         self.n_iter_ = max(member.solution.n_iter for member in members)
         tried = tuple((trial.strength, trial.loss) for trial in training.trials)
-        choices = plan.choices
-        if training.rank is not None and plan.ranks[0] < plan.ranks[1]:
-            choices += (Choice("member rank", str(training.rank), "by what the pilots found"),)
-        self.plan_ = PlanSummary(choices, tried, training.seconds)
+        self.plan_ = PlanSummary(plan.choices + training.choices, tried, training.seconds)
 
     def _measure_marginals(self, rows: CodedRows) -> list[marginals.Marginal]:
         """Return the marginals of the columns, which explanations use."""

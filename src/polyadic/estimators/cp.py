@@ -55,6 +55,9 @@ class CPRegressor(Regression, CPEstimator):
         strengths of L2 and smoothness are tried.
     max_iter : int or "auto", default="auto"
         Epochs of Adam, or sweeps of "als"; "auto" depends on the numbers of rows and columns.
+    max_time : float or None, default=None
+        Seconds after which a fit starts nothing new: it keeps the best that it has so far. The
+        current epoch, or column of a sweep, is finished. Results then depend on the machine.
     batch_size : int or "auto", default="auto"
         Rows per step; "auto" is a fortieth of the rows, from 16 to 128.
     learning_rate : float or "auto", default="auto"
@@ -135,6 +138,7 @@ class CPRegressor(Regression, CPEstimator):
         device="cpu",
         n_members="auto",
         max_iter="auto",
+        max_time=None,
         batch_size="auto",
         learning_rate="auto",
         schedule="one_cycle",
@@ -164,6 +168,7 @@ class CPRegressor(Regression, CPEstimator):
             device=device,
             n_members=n_members,
             max_iter=max_iter,
+            max_time=max_time,
             batch_size=batch_size,
             learning_rate=learning_rate,
             schedule=schedule,
@@ -233,6 +238,9 @@ class CPClassifier(Classification, CPEstimator):
         prior.
     max_iter : int or "auto", default="auto"
         Epochs of Adam, or sweeps of "als"; "auto" depends on the numbers of rows and columns.
+    max_time : float or None, default=None
+        Seconds after which a fit starts nothing new: it keeps the best that it has so far. The
+        current epoch, or column of a sweep, is finished. Results then depend on the machine.
     batch_size : int or "auto", default="auto"
         Rows per step; "auto" is a fortieth of the rows, from 16 to 128.
     learning_rate : float or "auto", default="auto"
@@ -316,6 +324,7 @@ class CPClassifier(Classification, CPEstimator):
         device="cpu",
         n_members="auto",
         max_iter="auto",
+        max_time=None,
         batch_size="auto",
         learning_rate="auto",
         schedule="one_cycle",
@@ -345,6 +354,7 @@ class CPClassifier(Classification, CPEstimator):
             device=device,
             n_members=n_members,
             max_iter=max_iter,
+            max_time=max_time,
             batch_size=batch_size,
             learning_rate=learning_rate,
             schedule=schedule,

@@ -18,7 +18,8 @@ from polyadic.networks.cp import CPCores
 from polyadic.solvers.adam import AdamState
 from polyadic.solvers.blocks import working_memory
 from polyadic.solvers.registry import FUSED
-from polyadic.training.members import Training, build_problem
+from polyadic.training.fits import build_problem
+from polyadic.training.members import Training
 from polyadic.training.merge import Member
 from polyadic.training.plan import Plan
 from polyadic.training.resolve import plan_pass, resolve_cp, resume_cp, separate_mask
@@ -61,6 +62,7 @@ class CPEstimator(TableEstimator):
         device="cpu",
         n_members="auto",
         max_iter="auto",
+        max_time=None,
         batch_size="auto",
         learning_rate="auto",
         schedule="one_cycle",
@@ -89,6 +91,7 @@ class CPEstimator(TableEstimator):
         self.device = device
         self.n_members = n_members
         self.max_iter = max_iter
+        self.max_time = max_time
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.schedule = schedule
@@ -110,7 +113,8 @@ class CPEstimator(TableEstimator):
             strength = getattr(self, "interaction_", None)
             return resume_cp(self, task, self._unscaled(), strength)
         plan = resolve_cp(self, self._task(rows, has_held_out, self._fit_maps(rows)))
-        self._check_memory(plan, len(rows))
+        for one in (plan, *plan.others):
+            self._check_memory(one, len(rows))
         return plan
 
     def _check_memory(self, plan: Plan, n_rows: int) -> None:
@@ -170,6 +174,7 @@ class CPEstimator(TableEstimator):
             plan = replace(plan, intercept=cores.intercept)
         strength = plan.ladder.strengths[0]
         problem = build_problem(plan, self.maps_, rows, None, passes.n_seen)
+        problem = plan.strategy.prepare(problem, self.maps_)
         problem = plan.strategy.regularise(problem, self.maps_, strength)
         problem = replace(problem, weight_unit=passes.weight_unit)
         if first:

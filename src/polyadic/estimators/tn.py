@@ -43,6 +43,9 @@ class TNRegressor(Regression, TNEstimator):
         `smoothness`, since cores are not unique on the manifold.
     max_iter : int or "auto", default="auto"
         Epochs; "auto" depends on the numbers of rows and columns.
+    max_time : float or None, default=None
+        Seconds after which a fit starts nothing new: it keeps the best that it has so far. The
+        current epoch, or column of a sweep, is finished. Results then depend on the machine.
     batch_size : int or "auto", default="auto"
         Rows per step; "auto" is a fortieth of the rows, from 16 to 128.
     learning_rate : float or "auto", default="auto"
@@ -122,6 +125,7 @@ class TNRegressor(Regression, TNEstimator):
         init="near_one",
         solver="Adam",
         max_iter="auto",
+        max_time=None,
         batch_size="auto",
         learning_rate="auto",
         schedule="one_cycle",
@@ -149,6 +153,7 @@ class TNRegressor(Regression, TNEstimator):
             init=init,
             solver=solver,
             max_iter=max_iter,
+            max_time=max_time,
             batch_size=batch_size,
             learning_rate=learning_rate,
             schedule=schedule,
@@ -205,6 +210,9 @@ class TNClassifier(Classification, TNEstimator):
         `smoothness`, since cores are not unique on the manifold.
     max_iter : int or "auto", default="auto"
         Epochs; "auto" depends on the numbers of rows and columns.
+    max_time : float or None, default=None
+        Seconds after which a fit starts nothing new: it keeps the best that it has so far. The
+        current epoch, or column of a sweep, is finished. Results then depend on the machine.
     batch_size : int or "auto", default="auto"
         Rows per step; "auto" is a fortieth of the rows, from 16 to 128.
     learning_rate : float or "auto", default="auto"
@@ -285,6 +293,7 @@ class TNClassifier(Classification, TNEstimator):
         init="near_one",
         solver="Adam",
         max_iter="auto",
+        max_time=None,
         batch_size="auto",
         learning_rate="auto",
         schedule="one_cycle",
@@ -312,6 +321,7 @@ class TNClassifier(Classification, TNEstimator):
             init=init,
             solver=solver,
             max_iter=max_iter,
+            max_time=max_time,
             batch_size=batch_size,
             learning_rate=learning_rate,
             schedule=schedule,

@@ -70,6 +70,7 @@ class TNEstimator(TableEstimator):
         init="near_one",
         solver="Adam",
         max_iter="auto",
+        max_time=None,
         batch_size="auto",
         learning_rate="auto",
         schedule="one_cycle",
@@ -96,6 +97,7 @@ class TNEstimator(TableEstimator):
         self.init = init
         self.solver = solver
         self.max_iter = max_iter
+        self.max_time = max_time
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.schedule = schedule

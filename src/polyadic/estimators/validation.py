@@ -27,6 +27,7 @@ _RANGES: dict[str, tuple[float, float, bool, tuple]] = {
     "order_beta": (0, np.inf, False, ()),
     "n_members": (1, np.inf, True, ("auto",)),
     "max_iter": (0, np.inf, True, ("auto",)),
+    "max_time": (0, np.inf, False, (None,)),
     "batch_size": (1, np.inf, True, ("auto",)),
     "learning_rate": (1e-30, np.inf, False, ("auto",)),
     "ema_decay": (0, 1 - 1e-6, False, ()),

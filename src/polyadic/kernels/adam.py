@@ -29,6 +29,7 @@ from polyadic.kernels.losses import LossForm, add_losses
 from polyadic.kernels.penalties import OrderPenalty, add_band_gradient, add_order_gradient
 from polyadic.kernels.simd import (
     LANES,
+    aligned,
     fill,
     flush_denormals,
     load,
@@ -53,7 +54,8 @@ class Parameters(NamedTuple):
     def zeros(self) -> Parameters:
         """Return zeros of the same shapes."""
         additive = None if self.additive is None else np.zeros_like(self.additive)
-        return Parameters(np.zeros_like(self.table), np.zeros_like(self.weights), additive)
+        table = aligned(len(self.table), self.table.dtype)
+        return Parameters(table, aligned(len(self.weights), self.weights.dtype), additive)
 
 
 class AdamMoments(NamedTuple):
@@ -66,7 +68,9 @@ class AdamMoments(NamedTuple):
     @classmethod
     def start(cls, array: np.ndarray) -> AdamMoments:
         """Return moments of zero, and the array itself as its average."""
-        return cls(np.zeros_like(array), np.zeros_like(array), array.copy())
+        first, second, average = (aligned(len(array), array.dtype) for _ in range(3))
+        average[:] = array
+        return cls(first, second, average)
 
 
 class Clock(NamedTuple):
@@ -125,9 +129,9 @@ class Workspace(NamedTuple):
         touched, mark = np.empty(height, np.intp), np.zeros(height, np.uint8)
         touched[: len(always)], mark[always] = always, 1
         return cls(
-            factors=np.empty(rows * n_columns * width, dtype),
-            prefix=np.empty(rows * (n_columns + 1) * width, dtype),
-            suffix=np.empty(rows * width, dtype),
+            factors=aligned(rows * n_columns * width, dtype),
+            prefix=aligned(rows * (n_columns + 1) * width, dtype),
+            suffix=aligned(rows * width, dtype),
             raw=np.empty((rows, n_outputs), dtype),
             slope=np.empty((rows, n_outputs), dtype),
             touched=touched,

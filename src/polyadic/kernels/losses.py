@@ -199,7 +199,8 @@ def curvatures(loss, y, weight, raw, out):
     """Write the weighted curvature of a parabola that approximates or bounds the loss.
 
     `loss.own`, if there is one, is the curvature itself. For softmax it is twice the diagonal of
-    the Hessian, which by Gershgorin's theorem is an upper bound of the Hessian.
+    the Hessian, which by Gershgorin's theorem is an upper bound of the Hessian; with out : (n, 1),
+    the largest entry of that diagonal, which bounds it for all classes.
     """
     code, shape, own = loss.code, loss.shape, loss.own
     n_outputs = raw.shape[1]
@@ -215,9 +216,15 @@ def curvatures(loss, y, weight, raw, out):
             norm = 0.0
             for k in range(n_outputs):
                 norm += np.exp(raw[i, k] - top)
+            largest = 0.0
             for k in range(n_outputs):
                 p = np.exp(raw[i, k] - top) / norm
-                out[i, k] = weight[i] * max(2.0 * p * (1.0 - p), _LEAST_CURVATURE)
+                bound = max(2.0 * p * (1.0 - p), _LEAST_CURVATURE)
+                largest = max(largest, bound)
+                if out.shape[1] > 1:
+                    out[i, k] = weight[i] * bound
+            if out.shape[1] == 1:
+                out[i, 0] = weight[i] * largest
             continue
         for k in range(n_outputs):
             out[i, k] = weight[i] * _one_curvature(code, shape, own, y[i, k], raw[i, k])

@@ -79,7 +79,7 @@ def padded(rank: int) -> int:
     return -(-rank // PAD) * PAD
 
 
-def aligned(size: int, dtype: type) -> np.ndarray:
+def aligned(size: int, dtype: Any) -> np.ndarray:
     """Return zeros that start on a cache line, so that no vector is in two of them."""
     memory: np.ndarray = np.zeros(size + LINE, dtype)
     start = -memory.ctypes.data % (4 * LINE) // memory.itemsize

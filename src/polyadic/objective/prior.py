@@ -49,9 +49,12 @@ def learn(problem: Problem, maps: Sequence[FeatureMap]) -> Prior:
     """Return the prior of these columns, its spreads learnt from the problem's rows."""
     check_maps(problem.local)
     shapes = [precision(m) for m in maps]
-    spreads = np.maximum(learn_spreads(problem, shapes), _LEAST_TOTAL_SPREAD / len(shapes))
-    scaled = [shape / spread for shape, spread in zip(shapes, spreads)]
-    return Prior(scaled, [m.constant for m in maps], problem.effective_rows)
+    effects = fit_additive(problem, shapes).effects
+    least = _LEAST_TOTAL_SPREAD / len(shapes)
+    scaled = [shape / max(one.spread, least) for shape, one in zip(shapes, effects)]
+    constant = [m.constant for m in maps]
+    parts = [np.pad(one.values.T, ((int(c), 0), (0, 0))) for c, one in zip(constant, effects)]
+    return Prior(scaled, constant, problem.effective_rows, parts)
 
 
 def precision(m: FeatureMap) -> np.ndarray:
@@ -74,6 +77,7 @@ class _Effect:
     shape: np.ndarray  # (d, 4), the lower band of its precision at spread one
     values: np.ndarray  # (L, d)
     spread: float = 1.0
+    freedom: float = 0.0  # degrees of freedom, of all outputs together
     workspace: list[np.ndarray] = field(default_factory=list)
 
     @classmethod
@@ -115,13 +119,34 @@ class _Effect:
             kernel.times(self.shape, values, pull)
             freedom += kernel.band_dot(inverse, moments)
             size += float(np.sum(values * pull))
+        self.freedom = freedom
         change = np.log(max(size, _TINY) / (self.spread * max(freedom, _TINY)))
         self.spread *= np.exp(_SPREAD_RATE * np.clip(change, -4.0, 4.0))
         self.spread = float(np.clip(self.spread, *_SPREAD_BOUNDS))
 
 
-def learn_spreads(problem: Problem, shapes: Sequence[np.ndarray]) -> np.ndarray:
-    """Fit an additive model, one column after the other, and return the spreads, (N,)."""
+@dataclass(frozen=True)
+class Additive:
+    """An additive model, and what it leaves unexplained.
+
+    Attributes
+    ----------
+    effects : list of effects
+    slope, curvature : (n, L)
+        Derivatives of the summed loss at its predictions, row by row.
+    noise : float
+        What both are to be divided by: twice the variance of the residuals, or one for a
+        likelihood without a scale.
+    """
+
+    effects: list[_Effect]
+    slope: np.ndarray
+    curvature: np.ndarray
+    noise: float
+
+
+def fit_additive(problem: Problem, shapes: Sequence[np.ndarray]) -> Additive:
+    """Fit an additive model, one column after the other, and learn the spread of each."""
     loss, n = problem.loss, len(problem.local)
     y = np.ascontiguousarray(problem.y, dtype=np.float64)
     # A row that stands for several counts as several.
@@ -148,9 +173,19 @@ def learn_spreads(problem: Problem, shapes: Sequence[np.ndarray]) -> np.ndarray:
         for k in order:
             total = measure()
             if loss.location_scale:  # a Gaussian likelihood divides the loss by twice the noise
-                noise = 2.0 * max(total / (weight.sum() * raw.shape[1]), _TINY)
+                noise = 2.0 * max(total, _TINY) / _left_over(effects, weight.sum() * raw.shape[1])
             effects[k].update(raw, model, noise, longest)
         spreads = np.array([effect.spread for effect in effects])
         if np.all(np.abs(np.log(spreads / before)) < _SPREAD_TOLERANCE):
             break
-    return spreads
+    measure()
+    return Additive(effects, model.slope, model.curvature, noise)
+
+
+def _left_over(effects: Sequence[_Effect], n_rows: float) -> float:
+    """Return the rows less the degrees of freedom of all effects, but at least a tenth of them.
+
+    Otherwise many columns of noise, each of which explains a little, make the noise seem small,
+    and their own spreads large.
+    """
+    return max(n_rows - sum(effect.freedom for effect in effects), 0.1 * n_rows)

@@ -63,7 +63,8 @@ class Adam(Schedule):
     @classmethod
     def from_settings(cls, settings: SolverSettings) -> Adam:
         """Return the solver of a fit."""
-        return cls(**settings.epochs(), n_threads=settings.n_threads)
+        checks = settings.max_checks
+        return cls(**settings.epochs(), n_threads=settings.n_threads, max_checks=checks)
 
     def solve(
         self,
@@ -154,11 +155,13 @@ class AdamLoop(TrainingLoop):
         return emphasis
 
     def train(self, rates: np.ndarray, rng: np.random.Generator) -> float:
-        """Run one compiled epoch."""
+        """Run compiled epochs: `self.passes` of them, in which batches may be of two epochs."""
         weight = (self.noise * self.row_weights()).astype(np.float32)
         band = np.multiply(self.scaled_band, weight[:, None], out=self.job.band)
         band += self.fixed_band
-        order, keep = rng.permutation(len(self.problem.local)), np.float32(self.settings.ema_decay)
+        n_rows, keep = len(self.problem.local), np.float32(self.settings.ema_decay)
+        order = np.concatenate([rng.permutation(n_rows) for _ in range(self.passes)])
+        rates = rates[: -(-len(order) // self.batch)]
         if self.split is not None:
             return self.split.run(order, self.batch, rates, keep)
         args = (self.workspace, len(self.always), order, self.batch, rates, keep)

@@ -161,9 +161,9 @@ class AlsLoop(TrainingLoop):
         self.slopes = np.empty_like(self.raw)
         self.compiled_loss = problem.loss.compiled()
         self.compiled_curvature = problem.loss.compiled_curvature()
-        shared = problem.loss.quadratic
+        shared = problem.loss.shared_curvature
         self.curvature = np.empty((len(local), 1 if shared else n_outputs))
-        if shared:
+        if problem.loss.quadratic:
             self.curvature[:, 0] = 2.0 * self.row_weight
         self.refresh()
         self.order = self.column_order()
@@ -247,7 +247,9 @@ class AlsLoop(TrainingLoop):
             self.descend(own, level + 1, [norm.gram_product(rest, gram) for norm, gram in pairs])
 
     def update_core(self, n: int, product: np.ndarray, grams: list[np.ndarray]) -> None:
-        """Move the core of column n to its minimum."""
+        """Move the core of column n to its minimum, while there is time."""
+        if self.out_of_time:
+            return
         c = self.weights.reshape(-1, self.width)
         norms = [
             (norm.strength * norm.norm.metric[n], (c.T @ c * gram).ravel())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -23,6 +23,10 @@ class Solution:
     converged: bool = True
     message: str = ""
     loss: float = np.inf  # on the held-out rows if there are any, else on the training rows
+    constant_loss: float = np.inf  # of the intercept alone, on the same rows
+    # Raw predictions of the held-out rows, (m, L): those of one half of the rows at the epoch that
+    # was best on the other half. The best epoch on all of them looks better than it is.
+    held_out: np.ndarray | None = field(default=None, repr=False)
 
 
 Report = Callable[[int, float], None]  # called after each epoch with its number and its loss
@@ -35,6 +39,11 @@ class SolverSettings(Protocol):
     width: int  # numbers per element of a core
     usual_sweeps: int
     n_threads: int | None
+
+    @property
+    def max_checks(self) -> int | None:
+        """How often to measure the loss at most: see `loop.Schedule`."""
+        ...
 
     @property
     def solver(self) -> str:
@@ -80,6 +89,22 @@ class Solver(Protocol):
     @property
     def max_iter(self) -> int:
         """Largest number of epochs."""
+        ...
+
+    def until(self, deadline: float | None) -> Self:
+        """Return the same solver with a deadline: see `loop.Schedule`."""
+        ...
+
+    def continued(self, max_iter: int | None = None) -> Solver:
+        """Return what goes on from a solution, for this many epochs or sweeps."""
+        ...
+
+    def lengthened(self, max_iter: int) -> Self:
+        """Return the same solver with another number of epochs."""
+        ...
+
+    def with_rate(self, learning_rate: float) -> Self:
+        """Return the same solver with another peak rate."""
         ...
 
     def solve(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from polyadic.data.features import LocalFeatures
 from polyadic.kernels.cp import GUARD
-from polyadic.objective.problem import Problem
+from polyadic.objective.problem import Problem, Rows
 from polyadic.solvers.contract import Report, Solution
 
 SCHEDULES = ("constant", "one_cycle")
@@ -49,6 +50,11 @@ class Schedule:
         the loss rises far above its best. In either case the best epoch is kept.
     tol : float
         Progress of less than this share of the loss does not count.
+    deadline : float or None
+        Stop after the epoch in which `time.perf_counter` reaches this time.
+    max_checks : int or None
+        How often to measure the loss, at most: on a small table that takes as long as an epoch.
+        None: after every epoch.
     """
 
     learning_rate: float = 0.02
@@ -58,6 +64,33 @@ class Schedule:
     ema_decay: float = 0.99
     n_iter_no_change: int | None = None
     tol: float = 1e-5
+    deadline: float | None = None
+    max_checks: int | None = None
+
+    @property
+    def epochs_per_check(self) -> int:
+        """After how many epochs the loss is measured.
+
+        >>> Schedule(max_iter=250, max_checks=100).epochs_per_check
+        3
+        """
+        return 1 if self.max_checks is None else max(1, -(-self.max_iter // self.max_checks))
+
+    def until(self, deadline: float | None) -> Self:
+        """Return the same solver with a deadline."""
+        return replace(self, deadline=deadline)
+
+    def continued(self, max_iter: int | None = None) -> Self:
+        """Return what goes on from a solution, for this many epochs or sweeps."""
+        return self if max_iter is None else replace(self, max_iter=max_iter)
+
+    def lengthened(self, max_iter: int) -> Self:
+        """Return the same solver with another number of epochs."""
+        return replace(self, max_iter=max_iter)
+
+    def with_rate(self, learning_rate: float) -> Self:
+        """Return the same solver with another peak rate."""
+        return replace(self, learning_rate=learning_rate)
 
     def rates(self, n_steps: int) -> np.ndarray:
         """Return the learning rate of every step, (n_steps,).
@@ -97,12 +130,16 @@ class TrainingLoop(ABC):
         self.best: Any = None
         self.spare: Any = None
         self.best_loss, self.best_epoch, self.latest = np.inf, -1, np.inf
+        self.passes = 1  # epochs since the loss was measured before
+        self.half_losses = [np.inf, np.inf]
+        self.held_out_raw: np.ndarray | None = None
 
     @abstractmethod
     def train(self, rates: np.ndarray, rng: np.random.Generator) -> float:
-        """Pass once over all rows, and return the mean training loss, without penalties.
+        """Pass over all rows, and return the mean training loss, without penalties.
 
-        rates : (n_batches,) is the learning rate of each batch of this epoch, in turn.
+        rates : (n_batches,) is the learning rate of each batch of this epoch, in turn. Solvers with
+        `max_checks` are given those of several epochs.
         """
 
     @abstractmethod
@@ -128,13 +165,15 @@ class TrainingLoop(ABC):
         if resumed and self.problem.held_out is not None:
             self.best = self.averaged(None)
             self.best_loss = self.held_out_loss(self.best)
-        n_batches = self.n_batches
-        rates = self.settings.rates(n_batches * self.settings.max_iter)
-        for epoch in range(self.settings.max_iter):
-            steps = rates[epoch * n_batches : (epoch + 1) * n_batches]
+        n_batches, n_epochs = self.n_batches, self.settings.max_iter
+        rates, stride = self.settings.rates(n_batches * n_epochs), self.settings.epochs_per_check
+        for epoch in range(0, n_epochs, stride):
+            self.passes = min(stride, n_epochs - epoch)
+            steps = rates[epoch * n_batches : (epoch + self.passes) * n_batches]
             self.evaluate(self.train(steps, rng), float(steps[-1]))
             if report is not None:
-                report(epoch, self.latest)
+                for one in range(epoch, epoch + self.passes):
+                    report(one, self.latest)
             if self.should_stop():
                 break
         return self.solution()
@@ -143,17 +182,18 @@ class TrainingLoop(ABC):
         """Measure the averaged parameters and keep them if they are the best so far."""
         problem = self.problem
         parameters = self.spare = self.averaged(self.spare)
-        self.history["train_loss"].append(train_loss)
-        self.history["learning_rate"].append(rate)
+        self.history["train_loss"] += [train_loss] * self.passes
+        self.history["learning_rate"] += [rate] * self.passes
         self.latest = train_loss
         if problem.held_out is not None:
             self.latest = self.held_out_loss(parameters)
-            self.history["validation_loss"].append(self.latest)
+            self.history["validation_loss"] += [self.latest] * self.passes
         if not (np.isfinite(self.latest) and np.isfinite(train_loss)):
             self.latest = np.inf
             return
         if problem.loss.location_scale:
-            self.noise += self.noise_pace * (min(self.latest, 1.0) - self.noise)
+            share = 1.0 - (1.0 - self.noise_pace) ** self.passes
+            self.noise += share * (min(self.latest, 1.0) - self.noise)
         squares = self.squares(parameters)
         if squares is not None:
             self.weigh_columns(squares)
@@ -178,7 +218,8 @@ class TrainingLoop(ABC):
         sizes = np.add.reduceat(self.shares * squares, self.problem.local.layout.first)
         goal = np.log(max(sizes.mean(), _TINY) / np.maximum(sizes, _TINY))
         goal = np.clip(goal, -_WEIGHT_LIMIT, _WEIGHT_LIMIT)
-        self.log_weights += _WEIGHT_PACE * (goal - self.log_weights)
+        share = 1.0 - (1.0 - _WEIGHT_PACE) ** self.passes
+        self.log_weights += share * (goal - self.log_weights)
 
     def row_weights(self) -> np.ndarray:
         """Return the weight of the penalties `scaled`, for every table row, (D,)."""
@@ -186,11 +227,27 @@ class TrainingLoop(ABC):
         return np.pad(own, GUARD)
 
     def held_out_loss(self, parameters: Any) -> float:
-        """Return the loss of these parameters on the held-out rows."""
+        """Return the loss of these parameters on the held-out rows, and keep their predictions."""
         rows = self.problem.held_out
         assert rows is not None
         raw = self.predict(parameters, rows.local)
+        self.keep_predictions(rows, raw)
         return self.problem.loss.value(rows.y, raw, rows.weight)
+
+    def keep_predictions(self, rows: Rows, raw: np.ndarray) -> None:
+        """Keep the predictions of each half of the rows if the other half is predicted best."""
+        if self.problem.keep_last or len(raw) < 2 or self.held_out_raw is None:
+            self.held_out_raw = raw.copy()
+            if self.problem.keep_last or len(raw) < 2:
+                return
+        for half in range(2):
+            own, other = slice(half, None, 2), slice(1 - half, None, 2)
+            if not rows.weight[own].any():
+                continue
+            loss = self.problem.loss.value(rows.y[own], raw[own], rows.weight[own])
+            if loss < self.half_losses[half]:
+                self.half_losses[half] = loss
+                self.held_out_raw[other] = raw[other]
 
     def constant_loss(self) -> float:
         """Return the loss of the intercept alone, on the held-out rows if there are any."""
@@ -214,8 +271,16 @@ class TrainingLoop(ABC):
         worst = _FAR_WORSE * max(abs(self.constant_loss()), 1.0)
         return self.n_iter > 0 and self.best_loss > worst
 
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the deadline has passed."""
+        deadline = self.settings.deadline
+        return deadline is not None and time.perf_counter() >= deadline
+
     def should_stop(self) -> bool:
         """Return whether to stop now."""
+        if self.out_of_time:
+            return True
         patience = self.settings.n_iter_no_change
         waited = self.n_iter - 1 - self.best_epoch
         if patience is None:
@@ -245,6 +310,8 @@ class TrainingLoop(ABC):
             not message,
             message,
             self.best_loss,
+            self.constant_loss(),
+            self.held_out_raw,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -29,6 +29,7 @@ class Sequence(ABC):
     second: Solver
 
     name: ClassVar[str]
+    adam: ClassVar[str]  # which of the two is Adam
     loss_forms: ClassVar[tuple[str, ...]] = ("compiled", "curvature")
     penalties: ClassVar[tuple[str, ...]] = tuple(n for n in Adam.penalties if n in ALS.penalties)
     phases: ClassVar[tuple[str, ...]] = ("epochs", "sweeps")
@@ -42,6 +43,22 @@ class Sequence(ABC):
     @abstractmethod
     def from_settings(cls, settings: SolverSettings) -> Solver:
         """Return the solver of a fit."""
+
+    def until(self, deadline: float | None) -> Self:
+        """Return the same solver with a deadline."""
+        return replace(self, first=self.first.until(deadline), second=self.second.until(deadline))
+
+    def continued(self, max_iter: int | None = None) -> Solver:
+        """Return Adam alone: that is what goes on from a solution."""
+        return getattr(self, self.adam).continued(max_iter)
+
+    def lengthened(self, max_iter: int) -> Self:
+        """Return the same solver with another number of epochs of Adam."""
+        return replace(self, **{self.adam: getattr(self, self.adam).lengthened(max_iter)})
+
+    def with_rate(self, learning_rate: float) -> Self:
+        """Return the same solver with another peak rate of Adam."""
+        return replace(self, **{self.adam: getattr(self, self.adam).with_rate(learning_rate)})
 
     @abstractmethod
     def go_on(
@@ -83,6 +100,7 @@ class AlsThenAdam(Sequence):
     second: Adam
 
     name: ClassVar[str] = "solver='als+adam'"
+    adam: ClassVar[str] = "second"
 
     @classmethod
     def from_settings(cls, settings: SolverSettings) -> AlsThenAdam:
@@ -108,6 +126,7 @@ class AdamThenAls(Sequence):
     second: ALS
 
     name: ClassVar[str] = "solver='adam+als'"
+    adam: ClassVar[str] = "first"
 
     @classmethod
     def from_settings(cls, settings: SolverSettings) -> Solver:

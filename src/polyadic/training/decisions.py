@@ -14,6 +14,7 @@ from polyadic.kernels.losses import SQUARED
 from polyadic.maps.base import FeatureMap
 from polyadic.training.plan import Choice, Task
 
+_MAX_CHECKS = 100  # of the loss in one training, where nothing else is said; chosen by hand
 _NARROW = 10  # columns up to which a table counts as narrow; chosen by hand
 
 
@@ -60,6 +61,8 @@ class Decisions:
     usual_rate : float
         Peak learning rate of a narrow table.
     usual_sweeps : int
+    n_columns : int
+        Columns that take part in products.
     n_threads : int or None
         See `polyadic.solvers.adam.Adam`.
     """
@@ -69,6 +72,7 @@ class Decisions:
         self.maps: Sequence[FeatureMap] = task.maps
         self.choices: list[Choice] = []
         self.width, self.usual_sweeps = 1, 1
+        self.n_columns = len(task.rows.columns)
         self.n_threads: int | None = None
         self._note_maps()
 
@@ -103,6 +107,12 @@ class Decisions:
     # ---- what solvers ask for -------------------------------------------------------------------
 
     @property
+    def max_checks(self) -> int | None:
+        """How often the loss is measured: after every epoch where the user counts epochs."""
+        counts = self.params.max_iter != "auto" or self.params.n_iter_no_change is not None
+        return None if counts else _MAX_CHECKS
+
+    @property
     def solver(self) -> str:
         """The parameter `solver`."""
         return self.params.solver
@@ -120,7 +130,7 @@ class Decisions:
         steps, unless the solver has a usual rate of its own.
         """
         params, task = self.params, self.task
-        n_rows, n_columns = len(task.rows), len(task.rows.columns)
+        n_rows, n_columns = len(task.rows), self.n_columns
         batch = int(np.clip(n_rows // 40, 16, 128))
         batch = int(self.decide("batch_size", batch, "a fortieth of the rows"))
         narrow = min(1.0, _NARROW / n_columns)

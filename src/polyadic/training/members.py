@@ -1,46 +1,38 @@
 """Train the members: models that differ in their knots and held-out rows, and are averaged.
 
-The first fits are pilots: they try the strategy's ladder of strengths on held-out rows. The members
-are then trained with the strength of the lowest held-out loss.
+For each strategy of a plan, the first fits are pilots: they try its ladder of strengths on held-out
+rows, and where it trains in epochs, how fast and how long to train. The members are then trained
+with what did best. The strategies are mixed by shares that held-out rows choose.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from functools import partial
 
 import numpy as np
 
-from polyadic.data.rows import CodedRows, column_seeds, folds
+from polyadic.data.rows import CodedRows
 from polyadic.data.slots import n_slots
 from polyadic.kernels.examples import Form, Needs
 from polyadic.kernels.losses import OWN
-from polyadic.maps.base import FeatureMap
 from polyadic.networks.cp import CPCores
-from polyadic.objective import penalties
-from polyadic.objective.problem import Problem, Rows
-from polyadic.solvers.als import ALS
+from polyadic.solvers.contract import Solution, Solver
 from polyadic.solvers.inits import NearOne
 from polyadic.solvers.threads import MANY_SLOTS
+from polyadic.training import mixing
 from polyadic.training.compiling import prepare_fit
-from polyadic.training.merge import Member
-from polyadic.training.plan import Plan
+from polyadic.training.fits import Fit, Fits, Pool, assign_folds, build_problem, hold_out
+from polyadic.training.merge import Member, usable
+from polyadic.training.plan import Choice, Plan
 from polyadic.training.progress import Progress
 
-_FOLD_SEED = 0xF01D  # an arbitrary number, so that folds have a random stream of their own
-
-
-class Fit(NamedTuple):
-    """One fit of a pilot or a member."""
-
-    number: int
-    strength: float
-    rank: int
-    all_rows: bool  # or those outside of its fold
-    start: CPCores | None = None  # cores to go on from
+_PILOTS_SHARE = 0.5  # of `max_time` that pilots may take; chosen by hand
+_BLOCKS = 10  # of held-out rows, to see how uncertain a difference of losses is; chosen by hand
+# A longer training, or another rate, must lower the held-out loss by at least this share.
+_LEAST_GAIN = 0.005
 
 
 @dataclass(frozen=True)
@@ -54,25 +46,53 @@ class Trial:
 
 @dataclass(frozen=True)
 class Training:
-    """The result of a training: members, the strengths tried, and seconds per phase."""
+    """The result of a training.
+
+    Attributes
+    ----------
+    members : list of Member
+        Of all strategies, with their shares.
+    choices : tuple of Choice
+        What the pilots decided.
+    trials : tuple of Trial
+        The strengths of the first strategy that were tried.
+    attributes : dict
+        Attributes of a fitted estimator, by name.
+    seconds : dict
+        Time of each phase.
+    """
 
     members: list[Member]
+    choices: tuple[Choice, ...] = ()
     trials: tuple[Trial, ...] = ()
-    rank: int | None = None  # of the members, where pilots decide
+    attributes: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def train(plan: Plan, rows: CodedRows, held_out: CodedRows | None, title: str = "") -> Training:
+def train(
+    plan: Plan,
+    rows: CodedRows,
+    held_out: CodedRows | None,
+    title: str = "",
+    deadline: float | None = None,
+) -> Training:
     """Train all members of a plan; with a title, show a progress bar.
 
-    The result depends on the plan's seed, not on how many members are trained at a time.
+    The result depends on the plan's seed, not on how many members are trained at a time. `deadline`
+    is a time of `time.perf_counter` after which nothing more is started.
     """
     prepare_kernels(plan)
     bar = Progress(plan.n_epochs, title) if title else None
     try:
         if plan.resume_from is not None:
-            return Training([_resume(plan, rows, held_out, bar)])
-        return _MemberTraining(plan, rows, held_out, bar).train()
+            return Training([_resume(plan, rows, held_out, bar, deadline)])
+        with Pool(plan.n_jobs) as pool:
+            own = [
+                StrategyTraining(Fits(one, rows, held_out, pool, bar, deadline))
+                for one in (plan, *plan.others)
+            ]
+            pool.side_by_side([one.train for one in own])
+        return _mix(own, rows, held_out)
     finally:
         if bar is not None:
             bar.close()
@@ -84,7 +104,8 @@ def prepare_kernels(plan: Plan) -> None:
     Only for starts near one. Other inits, and a fitted model to go on from, may have an additive
     part or not, which takes different kernels: those are compiled when they are called.
     """
-    phases = plan.solver.phases
+    plans = (plan, *plan.others)
+    phases = {phase for one in plans for phase in one.solver.phases}
     if not phases or not isinstance(plan.init, NearOne) or plan.resume_from is not None:
         return
     shared = plan.n_members == 1 and sum(map(n_slots, plan.maps)) >= MANY_SLOTS
@@ -96,191 +117,278 @@ def prepare_kernels(plan: Plan) -> None:
         ),
         least_squares="sweeps" in phases,
         adam="epochs" in phases and not shared,
-        prior=plan.strategy.learns_spreads,
+        prior=any(one.strategy.learns_spreads for one in plans),
         members=plan.n_members > 1,
     )
     prepare_fit(needs)
 
 
-class _MemberTraining:
-    """The pilots and members of one plan, and what they share."""
+class StrategyTraining:
+    """The pilots and members of one strategy."""
 
-    def __init__(
-        self, plan: Plan, rows: CodedRows, held_out: CodedRows | None, bar: Progress | None
-    ):
-        self.plan, self.rows, self.held_out, self.bar = plan, rows, held_out, bar
-        self.column_seeds = column_seeds(rows.columns)
-        self.fold_of = assign_folds(plan, rows)
-        self.problems: dict[tuple[int, bool], tuple[list[FeatureMap], Problem]] = {}
+    def __init__(self, fits: Fits):
+        self.fits, self.plan = fits, fits.plan
+        self.solver: Solver = fits.plan.solver
+        self.members: list[Member] = []
+        self.additive: list[Member] = []  # the additive models that a prior was learnt from
+        self.trials: list[Trial] = []
+        self.choices: list[Choice] = []
+        self.seconds: dict[str, float] = {}
+        start = time.perf_counter()
+        end = fits.deadline
+        self.pilots_end = None if end is None else start + _PILOTS_SHARE * (end - start)
 
-    def train(self) -> Training:
-        """Let pilots choose the strength, then train the members with it."""
+    def train(self) -> None:
+        """Let pilots choose strength, rate and length, then train the members with them."""
         plan, strategy = self.plan, self.plan.strategy
         start = time.perf_counter()
-        trials = self.try_ladder()
-        best = min(trials, key=lambda trial: trial.loss) if trials else None
+        self.try_ladder()
+        best = min(self.trials, key=lambda trial: trial.loss) if self.trials else None
         strength = plan.ladder.strengths[0] if best is None else best.strength
+        lead = [] if best is None else best.pilots
+        if lead and plan.adapts_length:
+            lead = self.find_length(self.find_rate(lead))
         piloted = time.perf_counter()
-        self.problems.clear()
-        kept = best.pilots[: plan.n_members] if best and strategy.keeps_pilots else []
+        if strategy.learns_spreads and plan.mixed:
+            self.additive = [self.additive_member(pilot) for pilot in lead]
+        self.fits.problems.clear()
+        kept = lead[: plan.n_members] if strategy.keeps_pilots else []
         rank = strategy.member_rank(strength, plan.ranks)
+        if plan.ranks[0] < plan.ranks[1]:
+            self.choices.append(Choice("member rank", str(rank), "by what the pilots found"))
         fits = [
-            Fit(number, strength, rank, not strategy.holds_out_rows)
+            Fit(number, strength, rank, self.solver, all_rows=not strategy.holds_out_rows)
             for number in range(len(kept), plan.n_members)
         ]
-        members = [*kept, *side_by_side(self.train_one, fits, plan.n_jobs)]
+        first = [] if kept else self.fits.run(fits[:1])
+        more = self.fits.run(fits[len(first) :], some_will_do=True)
+        self.members = [self.fits.on_all_columns(one) for one in (*kept, *first, *more)]
         done = time.perf_counter()
-        seconds = {"pilots": piloted - start, "members": done - piloted}
-        return Training(members, tuple(trials), rank, seconds)
+        self.seconds = {"pilots": piloted - start, "members": done - piloted}
 
-    def try_ladder(self) -> list[Trial]:
-        """Try the strengths of the ladder, then finer steps around the best so far."""
+    @property
+    def no_more_pilots(self) -> bool:
+        """Whether the time of pilots is over."""
+        return self.pilots_end is not None and time.perf_counter() >= self.pilots_end
+
+    # ---- the strength ----------------------------------------------------------------------------
+
+    def try_ladder(self) -> None:
+        """Try the strengths of the ladder, then finer steps around the best so far.
+
+        Where the strategy says so, all but the first go on from an earlier pilot. While the best
+        strength is the lowest or the highest so far, the next one in that direction is tried.
+        """
         ladder = self.plan.ladder
         if len(ladder.strengths) == 1:
-            return []
-        if self.plan.strategy.continued_sweeps is None:
-            trials = self.train_pilots(ladder.strengths)
-        else:
-            trials = self.train_pilots(ladder.strengths[:1])
-            trials += self.train_pilots(ladder.strengths[1:], trials[0])
+            return
+        together = self.plan.strategy.continued_sweeps is None
+        first = len(ladder.strengths) if together else 1
+        self.try_strengths(ladder.strengths[:first])
+        self.try_strengths(ladder.strengths[first:])
+        for _ in range(ladder.n_beyond):
+            tried = sorted(trial.strength for trial in self.trials)
+            best = self.best_trial().strength
+            if best == tried[-1]:
+                self.try_strengths([best * tried[-1] / tried[-2]])
+            elif best == tried[0]:
+                self.try_strengths([best * tried[0] / tried[1]])
         for step in ladder.refine:
-            best = min(trials, key=lambda trial: trial.loss)
-            trials += self.train_pilots((best.strength / step, best.strength * step), best)
-        return trials
+            best = self.best_trial().strength
+            self.try_strengths((best / step, best * step))
 
-    def train_pilots(self, strengths: Iterable[float], start: Trial | None = None) -> list[Trial]:
+    def best_trial(self) -> Trial:
+        """Return the trial of the lowest held-out loss."""
+        return min(self.trials, key=lambda trial: trial.loss)
+
+    def try_strengths(self, strengths: Iterable[float]) -> None:
         """Train the pilots of each strength and average their held-out losses.
 
-        They go on from the pilots of `start`, if the strategy says so: a neighbouring strength has
+        They go on from the best pilots so far, if the strategy says so: a neighbouring strength has
         a neighbouring optimum.
         """
-        n_pilots, rank = self.plan.ladder.n_pilots, self.plan.ranks[0]
-        strengths = list(strengths)
-        starts = [None] * n_pilots
-        if start is not None and self.plan.strategy.continued_sweeps is not None:
-            starts = [pilot.solution.cores for pilot in start.pilots]
+        strengths, ladder = list(strengths), self.plan.ladder
+        if not strengths or (self.trials and self.no_more_pilots):
+            return
+        solver, n_pilots = self.solver, ladder.n_pilots
+        starts: list[CPCores | None] = [None] * n_pilots
+        sweeps = self.plan.strategy.continued_sweeps
+        if self.trials and sweeps is not None:
+            starts = [pilot.solution.cores for pilot in self.best_trial().pilots]
+            solver = solver.continued(sweeps)
         fits = [
-            Fit(number, strength, rank, False, starts[number])
+            Fit(number, strength, self.plan.ranks[0], solver, start=starts[number])
             for strength in strengths
             for number in range(n_pilots)
         ]
-        pilots = side_by_side(self.train_one, fits, self.plan.n_jobs)
+        pilots = self.fits.run(fits)
         groups = [pilots[k : k + n_pilots] for k in range(0, len(pilots), n_pilots)]
-        losses = [float(np.mean([pilot.solution.loss for pilot in group])) for group in groups]
-        return [Trial(*trial) for trial in zip(strengths, losses, groups)]
+        losses = [float(np.mean(self.block_losses(group))) for group in groups]
+        self.trials += [Trial(*trial) for trial in zip(strengths, losses, groups)]
 
-    def train_one(self, fit: Fit) -> Member:
-        """Train a pilot or a member."""
-        number, strength, rank, all_rows, cores = fit
-        plan, seed = self.plan, self.plan.seed
-        maps, problem = self.problem(number, strength, all_rows)
-        rngs = [np.random.default_rng((seed, number, own)) for own in self.column_seeds]
-        rng = np.random.default_rng((seed, number))
-        start = plan.init.start(problem, rank, [*rngs, rng])
-        solver, report = plan.solver, self.report(number)
-        if cores is not None:
-            sweeps = plan.strategy.continued_sweeps
-            assert isinstance(solver, ALS)
-            assert sweeps is not None
-            solver = replace(solver, max_iter=sweeps)
-            start = replace(start, cores=cores)
-        solution = solver.solve(problem, start.cores, start.free, rng, report)
-        return Member(maps, solution, strength)
+    # ---- rate and length -------------------------------------------------------------------------
 
-    def problem(
-        self, number: int, strength: float, all_rows: bool
-    ) -> tuple[list[FeatureMap], Problem]:
-        """Return maps and problem of a member; another strength changes the penalties only."""
-        if (number, all_rows) not in self.problems:
-            self.problems[number, all_rows] = self.build(number, all_rows)
-        maps, problem = self.problems[number, all_rows]
-        return maps, self.plan.strategy.regularise(problem, maps, strength)
+    def find_rate(self, lead: list[Member]) -> list[Member]:
+        """Return the pilots of the rate that does best: wide tables may bear a higher one.
 
-    def build(self, number: int, all_rows: bool) -> tuple[list[FeatureMap], Problem]:
-        """Return the maps and the problem of a member, without the strategy's penalties."""
-        plan, maps = self.plan, self.plan.maps
-        if plan.n_members > 1:
-            maps = [
-                m.jitter(np.random.default_rng((plan.seed, number, own, 1)))
-                for m, own in zip(plan.maps, self.column_seeds)
+        The usual rate falls with the number of columns, since a step moves a product of many
+        factors; where few of the columns matter, that is too careful.
+        """
+        faster = self.plan.rates_to_try
+        for rate in faster:
+            if self.no_more_pilots:
+                break
+            solver = self.solver.with_rate(rate)
+            fits = [pilot_fit(pilot, solver) for pilot in lead]
+            pilots = self.fits.run(fits)
+            if not self.clearly_better(pilots, lead):
+                break
+            lead, self.solver = pilots, solver
+            self.choices.append(Choice("rate", f"{rate:.3g}", "lower held-out loss of pilots"))
+        return lead
+
+    def find_length(self, lead: list[Member]) -> list[Member]:
+        """Train the pilots on, twice as long each time, while the held-out loss falls clearly."""
+        base = total = step = self.solver.continued().max_iter
+        most = self.plan.longest
+        while total + 2 * step <= most * base and not self.no_more_pilots:
+            step *= 2
+            fits = [
+                pilot_fit(pilot, self.solver.continued(step))._replace(
+                    start=pilot.solution.cores, resumed=True
+                )
+                for pilot in lead
             ]
-        fold_of = None if all_rows else self.fold_of
-        rows, held_rows = hold_out(self.rows, self.held_out, fold_of, number)
-        return maps, build_problem(plan, maps, rows, held_rows)
+            longer = self.fits.run(fits)
+            gained = self.clearly_better(longer, lead)
+            lead = [_joined(old, new) for old, new in zip(lead, longer)]
+            if not gained:
+                break
+            total += step
+        if total > base:
+            why = "each longer training lowered the held-out loss of pilots"
+            self.choices.append(Choice("epochs", str(total), why))
+            self.solver = self.solver.lengthened(total)
+        return lead
 
-    def report(self, number: int) -> Callable[[int, float], None] | None:
-        """Return the function that a solver calls after each epoch."""
-        bar = self.bar
-        return None if bar is None else lambda epoch, loss: bar(number, epoch, loss)
+    def clearly_better(self, new: Sequence[Member], old: Sequence[Member]) -> bool:
+        """Tell whether the held-out loss has fallen by enough, and by more than its uncertainty.
+
+        Both are compared on blocks of held-out rows; the uncertainty is the standard error over
+        the blocks.
+        """
+        before, after = (self.block_losses(members) for members in (old, new))
+        if not np.all(np.isfinite(after)):
+            return False
+        gains = before - after
+        error = gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else 0.0
+        return bool(gains.mean() > max(_LEAST_GAIN * abs(before.mean()), error))
+
+    def block_losses(self, members: Sequence[Member]) -> np.ndarray:
+        """Return the mean loss of every block of held-out rows."""
+        numbers = [member.number for member in members]
+        fits = self.fits
+        y, weight = mixing.held_out_targets(fits.rows, fits.held_out, fits.fold_of, numbers)
+        raw = mixing.held_out_raw(members, numbers)
+        blocks = np.array_split(np.arange(len(y)), min(_BLOCKS, len(y)))
+        loss = self.plan.loss
+        return np.array([loss.value(y[b], raw[b], weight[b]) for b in blocks if weight[b].any()])
+
+    def additive_member(self, pilot: Member) -> Member:
+        """Return the additive model that the prior of this pilot was learnt from, as a member."""
+        built = self.fits.problems[pilot.number, False]
+        maps, problem = built.maps, built.whole
+        assert problem.prior is not None
+        cores = CPCores(
+            [np.zeros((m.dim, 1)) for m in maps],  # one term, which has no weight
+            np.zeros((1, problem.n_outputs)),
+            problem.intercept,
+            problem.prior.effects,
+        )
+        held_out = problem.held_out
+        raw = None if held_out is None else cores.contract(held_out.local)
+        return Member(maps, Solution(cores, held_out=raw), 0.0, pilot.number)
+
+
+def pilot_fit(pilot: Member, solver: Solver) -> Fit:
+    """Return a fit of the same pilot by another solver."""
+    return Fit(pilot.number, pilot.strength, pilot.solution.cores.rank, solver)
+
+
+def _joined(old: Member, new: Member) -> Member:
+    """Return the new member with the history of both."""
+    first, second = old.solution, new.solution
+    history = {name: values + second.history[name] for name, values in first.history.items()}
+    solution = replace(second, history=history, n_iter=first.n_iter + second.n_iter)
+    return replace(new, solution=solution)
+
+
+def _mix(
+    own: Sequence[StrategyTraining], rows: CodedRows, held_out: CodedRows | None
+) -> Training:
+    """Return the members of all strategies, with shares that held-out rows choose."""
+    plan, strategies = own[0].plan, list(own)
+    groups, names = [], []
+    for one in strategies:
+        groups.append(usable(one.members))
+        names.append(one.plan.strategy.name)
+        if one.additive:
+            groups.append(one.additive)
+            names.append("additive")
+    attributes: dict[str, float] = {}
+    choices: list[Choice] = []
+    for one in strategies:
+        attributes.update(one.plan.strategy.fitted_attributes(one.members[0].strength))
+        choices += one.choices
+    for one in strategies[1:]:
+        tried = ", ".join(
+            f"{t.strength:.3g}: {t.loss:.4g}" for t in sorted(one.trials, key=lambda t: t.strength)
+        )
+        chosen = f"{one.members[0].strength:.3g}"
+        choices.append(Choice(one.plan.strategy.name, chosen, f"held-out losses: {tried}"))
+    shares = np.ones(1)
+    numbers = mixing.common_numbers(groups) if len(groups) > 1 else []
+    if len(groups) > 1 and not numbers:
+        groups, names = groups[:1], names[:1]
+    elif numbers:
+        fold_of = own[0].fits.fold_of
+        y, weight = mixing.held_out_targets(rows, held_out, fold_of, numbers)
+        raws = np.array([mixing.held_out_raw(group, numbers) for group in groups])
+        shares = mixing.find_shares(plan.loss, y, weight, raws)
+        alone = (plan.loss.value(y, raw, weight) for raw in raws)
+        mixed = plan.loss.value(y, np.tensordot(shares, raws, 1), weight)
+        losses = ", ".join(f"{name} {value:.4g}" for name, value in zip(names, alone))
+        text = ", ".join(f"{name} {share:.2f}" for name, share in zip(names, shares))
+        choices.append(Choice("shares", text, f"held-out loss {mixed:.4g}; alone: {losses}"))
+    members = [
+        member
+        for group, share in zip(groups, shares)
+        if share > 0
+        for member in mixing.with_share(group, share)
+    ]
+    seconds = {
+        f"{name}{' of ' + one.plan.strategy.name if len(own) > 1 else ''}": spent
+        for one in strategies
+        for name, spent in one.seconds.items()
+    }
+    return Training(members, tuple(choices), tuple(own[0].trials), attributes, seconds)
 
 
 def _resume(
-    plan: Plan, rows: CodedRows, held_out: CodedRows | None, bar: Progress | None
+    plan: Plan,
+    rows: CodedRows,
+    held_out: CodedRows | None,
+    bar: Progress | None,
+    deadline: float | None,
 ) -> Member:
     """Train a fitted model further; keep it as it is where that does not help."""
     fold_of = assign_folds(plan, rows) if plan.strategy.holds_out_rows else None
     rows, held_rows = hold_out(rows, held_out, fold_of, 0)
     strength = plan.ladder.strengths[0]
-    problem = build_problem(plan, plan.maps, rows, held_rows)
+    problem = plan.strategy.prepare(build_problem(plan, plan.maps, rows, held_rows), plan.maps)
     problem = plan.strategy.regularise(problem, plan.maps, strength)
-    report = None if bar is None else lambda epoch, loss: bar(0, epoch, loss)
+    report = None if bar is None else partial(bar, 0)
     rng = np.random.default_rng(plan.seed)
-    start, free = plan.resume_from, plan.free
-    solution = plan.solver.solve(problem, start, free, rng, report, resumed=True)
+    start, free, solver = plan.resume_from, plan.free, plan.solver.until(deadline)
+    solution = solver.solve(problem, start, free, rng, report, resumed=True)
     return Member(plan.maps, solution, strength)
-
-
-def side_by_side(work: Callable[[Any], Any], tasks: list, n_jobs: int) -> list:
-    """Do the work for every task, n_jobs at a time.
-
-    With n_jobs=1, the work stays in the calling thread: torch starts threads of its own for every
-    thread that calls it, and they slow each other down.
-    """
-    if n_jobs == 1 or len(tasks) < 2:
-        return [work(task) for task in tasks]
-    with ThreadPoolExecutor(min(n_jobs, len(tasks))) as pool:
-        return list(pool.map(work, tasks))
-
-
-def assign_folds(plan: Plan, rows: CodedRows) -> np.ndarray | None:
-    """Return the fold of each row, (n,), or None for a plan without; member m holds out fold m."""
-    if plan.n_folds == 0:
-        return None
-    return folds(rows.y, plan.n_folds, np.random.default_rng((plan.seed, _FOLD_SEED)))
-
-
-def hold_out(
-    rows: CodedRows, held_out: CodedRows | None, fold_of: np.ndarray | None, number: int
-) -> tuple[CodedRows, CodedRows | None]:
-    """Return the rows that member `number` trains on, and its held-out rows."""
-    if fold_of is None:
-        return rows, held_out
-    out = fold_of == number % (fold_of.max() + 1)
-    return rows.take(~out), rows.take(out)
-
-
-def build_problem(
-    plan: Plan,
-    maps: list[FeatureMap],
-    rows: CodedRows,
-    held_out: CodedRows | None,
-    rows_before: float = 0.0,
-) -> Problem:
-    """Return the problem of a member, before the strategy regularises it.
-
-    `rows_before`: effective rows of earlier passes.
-    """
-    problem = Problem(
-        rows=Rows.encode(rows, maps),
-        held_out=None if held_out is None else Rows.encode(held_out, maps),
-        loss=plan.loss,
-        intercept=plan.intercept,
-        degrees=[m.degrees for m in maps],
-        separate=plan.separate_outputs,
-        extras_l2=plan.extras_l2,
-        effective_rows=rows_before + rows.effective_rows(),
-    )
-    if plan.order_alpha > 0:
-        emphasis = penalties.emphasis(maps, plan.order_beta)
-        problem = problem.penalised(penalties.Order(plan.order_alpha, emphasis))
-    return plan.strategy.prepare(problem, maps)

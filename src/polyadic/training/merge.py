@@ -1,7 +1,7 @@
 """Merge members into one model.
 
-The mean of CP predictors is a CP predictor: terms are concatenated, output weights divided by the
-number of members. Members with different knots are first rewritten on the union of their knots,
+A weighted mean of CP predictors is a CP predictor: terms are concatenated, and the output weights of
+each member multiplied by its share. Members with different knots are first rewritten on the union of their knots,
 which is exact for hats.
 """
 
@@ -16,32 +16,58 @@ from polyadic.maps.base import FeatureMap
 from polyadic.networks.cp import CPCores
 from polyadic.solvers.contract import Solution
 
-# A member whose held-out loss is this many times the best one's never left its start. Chosen by
-# hand.
+# A member never left its start if its held-out loss is more than this share of the loss of a
+# constant, and this many times the best member's share. Chosen by hand.
+_HARDLY_BETTER = 0.5
 _FAR_WORSE = 5.0
+_TINY = np.finfo(float).tiny
 
 
 @dataclass(frozen=True)
 class Member:
-    """One trained model with the maps and the strength that it was trained with."""
+    """One trained model, with its maps and what it was trained with.
+
+    Attributes
+    ----------
+    maps : list of fitted FeatureMap
+    solution : Solution
+    strength : float
+        Of its penalties.
+    number : int
+        It holds out the fold of this number.
+    share : float
+        Its weight in the mean of all members, relative to the others.
+    """
 
     maps: list[FeatureMap]
     solution: Solution
     strength: float = 1.0
+    number: int = 0
+    share: float = 1.0
+
+
+def usable(members: Sequence[Member]) -> list[Member]:
+    """Return the members of one strategy that are worth averaging.
+
+    Members that diverged are left out, unless all did, and so are members that never left their
+    start while others did. Losses are compared with that of a constant on the same rows: some folds
+    are easier than others.
+    """
+    members = [m for m in members if m.solution.converged] or list(members)
+    shares = [m.solution.loss / max(m.solution.constant_loss, _TINY) for m in members]
+    limit = max(_HARDLY_BETTER, _FAR_WORSE * min(shares))
+    return [m for m, share in zip(members, shares) if not share > limit]
 
 
 def merge(members: Sequence[Member]) -> tuple[list[FeatureMap], CPCores]:
-    """Return maps and cores of one model that predicts the mean of the members.
+    """Return maps and cores of one model that predicts the mean of the members, by their shares.
 
-    Members that diverged are left out, unless all did, and so are members that never left the
-    start: those whose held-out loss is more than five times the best one's.
+    Terms of members without any weight, as those of additive models, are left out.
     """
-    members = [m for m in members if m.solution.converged] or members
-    best = min(m.solution.loss for m in members)
-    members = [m for m in members if not m.solution.loss > _FAR_WORSE * best > 0]
-    n_members = len(members)
+    total = sum(member.share for member in members)
+    shares = [member.share / total for member in members]
     cores = [member.solution.cores for member in members]
-    if n_members == 1:
+    if len(members) == 1:
         return members[0].maps, cores[0]
     maps, factors, additive = [], [], []
     for n in range(len(members[0].maps)):
@@ -49,11 +75,17 @@ def merge(members: Sequence[Member]) -> tuple[list[FeatureMap], CPCores]:
         merged, transfers = own[0].merge(own[1:])
         maps.append(merged)
         factors.append(np.hstack([_transfer(t, c.factors[n]) for t, c in zip(transfers, cores)]))
-        pairs = zip(transfers, cores)
-        parts = [_transfer(t, c.additive[n]) for t, c in pairs if c.additive is not None]
-        additive.append(sum(parts) / n_members if parts else None)
-    weights = np.vstack([c.weights for c in cores]) / n_members
-    intercept = np.mean([c.intercept for c in cores], axis=0)
+        parts = [
+            share * _transfer(t, c.additive[n])
+            for share, t, c in zip(shares, transfers, cores)
+            if c.additive is not None
+        ]
+        additive.append(sum(parts) if parts else None)
+    weights = np.vstack([share * c.weights for share, c in zip(shares, cores)])
+    intercept = sum(share * c.intercept for share, c in zip(shares, cores))
+    used = np.any(weights != 0, axis=1)
+    used[0] |= not used.any()  # a model has at least one term
+    weights, factors = weights[used], [factor[:, used] for factor in factors]
     has_additive = additive[0] is not None
     return maps, CPCores(factors, weights, intercept, additive if has_additive else None)  # type: ignore[arg-type]
 

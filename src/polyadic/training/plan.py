@@ -132,6 +132,20 @@ class Plan:
     extras_l2 : float
         L2 penalty on the arrays of a network that belong to no column.
     seed, n_jobs : int
+    adapts_length : bool
+        Whether pilots find how fast and how long to train.
+    rates_to_try : tuple of float
+        Higher learning rates than the usual one, for pilots to try in turn.
+    longest : int
+        How many times as long as usual a training may become.
+    columns : tuple of int or None
+        The columns that take part in products; None: all.
+    seeds : tuple of Seed
+        Terms to start from: see `polyadic.training.screening`.
+    mixed : bool
+        Whether its members are mixed with those of other strategies.
+    others : tuple of Plan
+        Further strategies, whose members are mixed with those of this one.
     resume_from : cores or None
         A fitted model to go on from, for warm_start.
     free : (R, L) or None
@@ -155,13 +169,25 @@ class Plan:
     extras_l2: float
     seed: int
     n_jobs: int
+    adapts_length: bool = False
+    rates_to_try: tuple[float, ...] = ()
+    longest: int = 1
+    columns: tuple[int, ...] | None = None
+    seeds: tuple[Any, ...] = field(default=(), repr=False)
+    mixed: bool = False
+    others: tuple[Plan, ...] = ()
     resume_from: Any = field(default=None, repr=False)
     free: np.ndarray | None = field(default=None, repr=False)
     choices: tuple[Choice, ...] = field(default=(), repr=False)
 
     @property
     def n_epochs(self) -> int:
-        """The largest number of epochs or sweeps that all fits take together."""
+        """About how many epochs and sweeps all fits take together."""
+        others = sum(one.n_epochs for one in self.others)
+        return others + self._own_epochs
+
+    @property
+    def _own_epochs(self) -> int:
         if self.resume_from is not None:
             return self.solver.max_iter
         full, short = self.n_members, 0

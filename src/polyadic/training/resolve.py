@@ -12,20 +12,29 @@ from typing import Any
 import numpy as np
 
 from polyadic.data.slots import MOST_SLOTS, dense_slots, n_slots
-from polyadic.kernels.losses import LOGISTIC, SQUARED
+from polyadic.kernels.losses import LOGISTIC, SOFTMAX, SQUARED
 from polyadic.maps.base import FeatureMap
 from polyadic.networks.cores import Cores
 from polyadic.networks.cp import CPCores
+from polyadic.objective import prior
 from polyadic.objective.losses import Loss
+from polyadic.objective.problem import Problem, Rows
 from polyadic.solvers import inits
 from polyadic.solvers.adam import Adam
 from polyadic.solvers.blocks import working_memory
 from polyadic.solvers.contract import Solver, check_loss
 from polyadic.solvers.registry import FUSED, NETWORKS
 from polyadic.solvers.torch_solver import TorchOptim
+from polyadic.training import screening
 from polyadic.training.decisions import CPSettings, Decisions, Settings
 from polyadic.training.plan import Choice, Plan, Task
-from polyadic.training.strategies import FactorPenalties, Ladder, Strategy, TensorPrior
+from polyadic.training.strategies import (
+    FactorPenalties,
+    Ladder,
+    MixedPrior,
+    Strategy,
+    TensorPrior,
+)
 
 # learning_rate="auto" for a narrow table. Products of matrices change more per step than products
 # of numbers do, and chains of 784 of them collapse at the rate of CP.
@@ -35,6 +44,10 @@ TN_PEAK_RATE = 0.005
 # Working memory of least squares in units of 24 bytes, 4.8 GB in all; above it, solver="auto" uses
 # Adam alone. Chosen by hand.
 _MOST_MEMORY = 2e8
+# Pilots may find that training should be up to this many times as long as usual, and at a higher
+# peak rate, but not at one above this. Chosen by hand.
+_LONGEST = 63
+_HIGHEST_RATE = 0.025
 _FEWEST_ROWS = 5  # held-out rows; the loss of fewer says nothing. Chosen by hand
 
 
@@ -120,9 +133,17 @@ def _with_choices(plan: Plan, without: Iterable[str], *more: Choice) -> Plan:
 
 def resolve_cp(params: CPSettings, task: Task, solver: str | None = None) -> Plan:
     """Return the plan of a CP fit; `solver` replaces the solver of the parameters."""
-    decisions = Decisions(params, task, CP_PEAK_RATE)
     init = inits.resolve(params.init)
+    if solver is None and _mixes(params, init, task):
+        return _mixture(params, init, task)
+    decisions = Decisions(params, task, CP_PEAK_RATE)
     name, strategy = _solver_and_strategy(params, init, solver, decisions)
+    return _cp_plan(decisions, name, strategy, init)
+
+
+def _cp_plan(decisions: Decisions, solver: str, strategy: Strategy, init: inits.Init) -> Plan:
+    """Return the plan of one strategy, with this solver."""
+    params, task = decisions.params, decisions.task
     n_members = decisions.decide("n_members", strategy.n_members, f"with {strategy.name}")
     ranks = _ranks(params, strategy, task.maps, decisions)
     separate = bool(params.separate_outputs) and task.n_outputs > 1
@@ -133,7 +154,7 @@ def resolve_cp(params: CPSettings, task: Task, solver: str | None = None) -> Pla
     return _plan(
         decisions,
         strategy=strategy,
-        solver=_solver(params, name, decisions),
+        solver=_solver(params, solver, decisions),
         init=init,
         ranks=ranks,
         n_members=n_members,
@@ -143,9 +164,97 @@ def resolve_cp(params: CPSettings, task: Task, solver: str | None = None) -> Pla
     )
 
 
+def _mixes(params: CPSettings, init: inits.Init, task: Task) -> bool:
+    """Tell whether both strategies are trained and mixed.
+
+    That takes held-out rows, several members, a loss and maps for which both are possible, and
+    penalties, init and length that are left to the library.
+    """
+    fraction = params.validation_fraction if params.early_stopping else 0.0
+    held_out = task.has_held_out or fraction * len(task.rows) >= _FEWEST_ROWS
+    free = all(
+        value == "auto"
+        for value in (params.solver, params.max_iter, params.l2, params.smoothness)
+    )
+    return (
+        held_out
+        and free
+        and params.n_members != 1
+        and params.engine == "fused"
+        and params.order_alpha == 0
+        and not (params.separate_outputs and task.n_outputs > 1)
+        and init == inits.NearOne()
+        and task.loss.code in (SQUARED, LOGISTIC, SOFTMAX)
+        and dense_slots(task.maps) == 0
+        and max(map(n_slots, task.maps)) <= MOST_SLOTS
+        and working_memory(task.maps, MixedPrior.ranks[1], 0) <= _MOST_MEMORY
+    )
+
+
+def _screened(
+    task: Task, decisions: Decisions
+) -> tuple[tuple[int, ...] | None, tuple[screening.Seed, ...]]:
+    """Return the columns that take part in products, or None for all, and terms to start from."""
+    n_columns = len(task.maps)
+    if n_columns <= screening.FEW_COLUMNS:
+        return None, ()
+    problem = Problem(
+        rows=Rows.encode(task.rows, task.maps),
+        held_out=None,
+        loss=task.loss,
+        intercept=task.baseline(),
+        degrees=[m.degrees for m in task.maps],
+        effective_rows=task.rows.effective_rows(),
+    )
+    additive = prior.fit_additive(problem, [prior.precision(m) for m in task.maps])
+    found = screening.screen(additive, task.maps, task.rows)
+    why = (
+        f"take part in products: {found.n_main} have a clear effect of their own, "
+        f"{found.n_pairs} pairs and {found.n_triples} triples interact"
+    )
+    decisions.note("columns", f"{len(found.columns)} of {n_columns}", why)
+    columns = tuple(found.columns) if len(found.columns) < n_columns else None
+    return columns, tuple(found.seeds)
+
+
+def _mixture(params: CPSettings, init: inits.Init, task: Task) -> Plan:
+    """Return the plan of factor penalties, mixed with the tensor prior."""
+    decisions = Decisions(params, task, CP_PEAK_RATE)
+    decisions.note("strategy", "factor penalties, tensor prior, additive", "mixed by held-out rows")
+    one_sweep = task.loss.code in (SQUARED, LOGISTIC)
+    name = "als+adam" if one_sweep else "adam"
+    why = "one sweep is a good start for this loss" if one_sweep else "for many classes"
+    decisions.note("solver", name, f"{why}; als for the tensor prior")
+    columns, seeds = _screened(task, decisions)
+    decisions.n_columns = len(task.maps) if columns is None else len(columns)
+    plan = _cp_plan(decisions, name, _factor_penalties(params), init)
+    own = Decisions(params, task, CP_PEAK_RATE)
+    other = _cp_plan(own, "als", MixedPrior(), init)
+    short = len(task.rows) < FactorPenalties.long
+    n_members = MixedPrior.n_members_of_short_tables if short else MixedPrior.n_members
+    n_members = min(plan.n_members, n_members)
+    ladder = _ladder(other.strategy, n_members, other.n_folds, own)
+    other = replace(other, n_members=n_members, ladder=ladder, columns=columns, mixed=True)
+    rate = plan.solver.continued().learning_rate
+    rates = tuple(r for r in (2.5 * rate,) if r <= _HIGHEST_RATE and params.learning_rate == "auto")
+    return replace(
+        plan,
+        adapts_length=True,
+        rates_to_try=rates,
+        longest=_LONGEST,
+        columns=columns,
+        seeds=seeds,
+        mixed=True,
+        others=(other,),
+    )
+
+
 def resume_cp(params: CPSettings, task: Task, cores: CPCores, strength: float | None) -> Plan:
     """Return the plan of going on from a fitted model, at the strength that was found for it."""
     plan = resolve_cp(params, task)
+    if plan.mixed:  # all that was mixed is one model now, of too high a rank for least squares
+        plan = replace(plan, solver=plan.solver.continued(), others=(), mixed=False)
+        plan = _with_choices(plan, ("strategy", "solver"), Choice("solver", "adam", "to go on"))
     strength = plan.strategy.resumed_strength(strength)
     plan = _with_choices(
         plan,

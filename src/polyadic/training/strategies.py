@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from polyadic.kernels.losses import LOGISTIC
 from polyadic.maps.base import FeatureMap
 from polyadic.objective import penalties, prior
 from polyadic.objective.problem import Problem
@@ -34,11 +35,14 @@ class Ladder:
     refine : tuple of float
         Factors for finer steps: for each in turn, the best strength so far is divided and
         multiplied by it, and both are tried.
+    n_beyond : int
+        How many more strengths may be tried beyond the lowest or highest, where that is the best.
     """
 
     strengths: tuple[float, ...]
     n_pilots: int = 1
     refine: tuple[float, ...] = ()
+    n_beyond: int = 0
 
     @property
     def n_pilot_fits(self) -> int:
@@ -119,6 +123,20 @@ class FactorPenalties(Strategy):
     strengths: ClassVar[tuple[float, ...]] = (0.03, 0.25, 1.5, 8.0)
     strengths_of_long_tables: ClassVar[tuple[float, ...]] = (0.25, 1.0, 3.0, 9.0)
     long: ClassVar[int] = 2000  # rows from which a table counts as long
+    n_beyond: ClassVar[int] = 2
+
+    def prepare(self, problem: Problem, maps: Sequence[FeatureMap]) -> Problem:
+        """Return the problem with labels that are not quite certain, for two classes.
+
+        Where classes can be separated, the loss has no minimum, and predictions become ever more
+        certain. By Laplace's rule of succession, n rows of one class leave the other a chance of
+        one in n + 2.
+        """
+        if problem.loss.code != LOGISTIC:
+            return problem
+        chance = 1.0 / (problem.effective_rows + 2.0)
+        y = chance + (1.0 - 2.0 * chance) * problem.y
+        return replace(problem, rows=replace(problem.rows, y=y))
 
     def ladder(self, n_rows: int, n_columns: int, n_members: int) -> Ladder:
         """Return several strengths, unless both penalties are given or there is one member only.
@@ -128,8 +146,8 @@ class FactorPenalties(Strategy):
         if n_members == 1 or (self.l2 is not None and self.smoothness is not None):
             return Ladder((self.usual_strength,))
         if n_rows >= self.long:
-            return Ladder(self.strengths_of_long_tables)
-        return Ladder(self.strengths, min(n_members, 2))
+            return Ladder(self.strengths_of_long_tables, n_beyond=self.n_beyond)
+        return Ladder(self.strengths, min(n_members, 2), n_beyond=self.n_beyond)
 
     def regularise(self, problem: Problem, maps: Sequence[FeatureMap], strength: float) -> Problem:
         """Return the problem with L2 and smoothness, as given or in proportion to the noise."""
@@ -204,3 +222,26 @@ class TensorPrior(Strategy):
     def fitted_attributes(self, strength: float) -> dict[str, float]:
         """Return `interaction_`, the amount of interaction that did best on held-out rows."""
         return {"interaction_": strength}
+
+
+@dataclass(frozen=True)
+class MixedPrior(TensorPrior):
+    """The tensor prior as a part of a mixture, beside factor penalties.
+
+    Every member holds out rows, so that these can choose the shares. The pilots of all strengths
+    go on from each other, and those of the best are the members. Of a rank that is cheap: members
+    differ less than those of the other strategy, and what they miss, the other may find.
+    """
+
+    n_members = 3
+    ranks = 24, 24
+    keeps_pilots = True
+    holds_out_rows = True
+
+    refine: ClassVar[tuple[float, ...]] = (10**0.5,)
+    # A short table has as many pilots and members as the other strategy: its held-out rows are few.
+    n_members_of_short_tables: ClassVar[int] = 5
+
+    def ladder(self, n_rows: int, n_columns: int, n_members: int) -> Ladder:
+        """Return amounts of interaction, each tried by all members."""
+        return Ladder(self.interactions, n_members, self.refine)

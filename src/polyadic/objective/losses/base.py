@@ -64,6 +64,9 @@ class Loss:
         Whether the loss is (raw - y)^2.
     exact_curvature : bool
         Whether solver="als" need not try longer steps than to the minimum of the parabola.
+    shared_curvature : bool
+        Whether solver="als" uses one curvature per row for all outputs. The normal equations of a
+        core then do not become more expensive with more outputs.
     best_baseline : bool
         Whether `baseline` is the best constant, and not only close to it.
     """
@@ -74,6 +77,7 @@ class Loss:
     location_scale: ClassVar[bool] = False
     quadratic: ClassVar[bool] = False
     exact_curvature: ClassVar[bool] = False
+    shared_curvature: ClassVar[bool] = False
     best_baseline: ClassVar[bool] = True
     value_and_slope: ClassVar[Callable[..., Any] | None] = None
     curvature: ClassVar[Callable[..., Any] | None] = None

@@ -18,6 +18,7 @@ class Softmax(Loss):
     code = kernel.SOFTMAX
     link_name = "softmax"
     targets = ("classes",)
+    shared_curvature = True
 
     def torch_losses(self, y, raw):
         """Return the cross-entropy of each row."""

@@ -22,6 +22,7 @@ class SquaredError(Loss):
     location_scale = True
     quadratic = True
     exact_curvature = True
+    shared_curvature = True
 
     def torch_losses(self, y, raw):
         """Return the squared errors."""

@@ -58,12 +58,23 @@ class Prior:
     """A prior of the weight tensor, see `polyadic.objective.prior`.
 
     precision[n] : (d_n, 5) is the precision of the main effect of column n, constant[n] whether its
-    map has an implied constant, and n_rows the effective number of rows.
+    map has an implied constant, and n_rows the effective number of rows. effects[n] : (d_n, L) are
+    the main effects of the additive model from which the precisions were learnt.
     """
 
     precision: list[np.ndarray]
     constant: list[bool]
     n_rows: float
+    effects: list[np.ndarray]
+
+    def restricted(self, columns: Sequence[int]) -> Prior:
+        """Return the prior of these columns."""
+        return Prior(
+            [self.precision[n] for n in columns],
+            [self.constant[n] for n in columns],
+            self.n_rows,
+            [self.effects[n] for n in columns],
+        )
 
     def norm(self, interaction: float) -> Norm:
         """Return the prior as a penalty on the mean loss, to be multiplied by the noise."""

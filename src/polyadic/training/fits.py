@@ -1,0 +1,230 @@
+"""Single fits of pilots and members: their rows, maps, problems, and the threads they run in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from polyadic.data.rows import CodedRows, column_seeds, folds
+from polyadic.maps.base import FeatureMap
+from polyadic.networks.cp import CPCores
+from polyadic.objective import penalties
+from polyadic.objective.problem import Problem, Rows
+from polyadic.solvers.contract import Solver
+from polyadic.training.merge import Member
+from polyadic.training.plan import Plan
+from polyadic.training.progress import Progress
+from polyadic.training.screening import seeded
+
+_FOLD_SEED = 0xF01D  # an arbitrary number, so that folds have a random stream of their own
+
+
+class Fit(NamedTuple):
+    """One fit of a pilot or a member."""
+
+    number: int
+    strength: float
+    rank: int
+    solver: Solver
+    all_rows: bool = False  # or those outside of its fold
+    start: CPCores | None = None  # cores to go on from
+    resumed: bool = False  # whether the start is kept if no epoch is better
+
+
+class Pool:
+    """Threads for the fits of all strategies of a plan.
+
+    With one job everything stays in the calling thread: torch starts threads of its own for every
+    thread that calls it, and they slow each other down.
+    """
+
+    def __init__(self, n_jobs: int):
+        self.n_jobs = n_jobs
+        self.threads = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self.threads is not None:
+            self.threads.shutdown(cancel_futures=True)
+
+    def run(self, work: Callable[[Any], Any], tasks: Sequence[Any]) -> list:
+        """Do the work for every task, n_jobs at a time."""
+        if self.threads is None or (self.n_jobs == 1 and len(tasks) < 2):
+            return [work(task) for task in tasks]
+        return list(self.threads.map(work, tasks))
+
+    def side_by_side(self, works: Sequence[Callable[[], Any]]) -> list:
+        """Call functions that hand their work to `run`, so that it shares the same threads."""
+        if self.threads is None or len(works) < 2:
+            return [work() for work in works]
+        with ThreadPoolExecutor(len(works)) as waiting:
+            return [future.result() for future in [waiting.submit(work) for work in works]]
+
+
+class Built(NamedTuple):
+    """The maps and problems of a member: of all columns, and of those that take part in products.
+
+    """
+
+    maps: list[FeatureMap]
+    own_maps: list[FeatureMap]
+    whole: Problem
+    problem: Problem
+
+
+class Fits:
+    """The fits of one strategy, and what they share."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        rows: CodedRows,
+        held_out: CodedRows | None,
+        pool: Pool,
+        bar: Progress | None = None,
+        deadline: float | None = None,
+    ):
+        self.plan, self.rows, self.held_out = plan, rows, held_out
+        self.pool, self.bar, self.deadline = pool, bar, deadline
+        self.column_seeds = column_seeds(rows.columns)
+        every = range(len(rows.columns))
+        self.columns = list(every if plan.columns is None else plan.columns)
+        self.fold_of = assign_folds(plan, rows)
+        self.problems: dict[tuple[int, bool], Built] = {}
+        self.built_maps: dict[int, list[FeatureMap]] = {}
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and time.perf_counter() >= self.deadline
+
+    def run(self, fits: Sequence[Fit], some_will_do: bool = False) -> list[Member]:
+        """Train pilots or members, several at a time.
+
+        With `some_will_do`, fits that would start after the deadline are left out.
+        """
+
+        def one(fit: Fit) -> Member | None:
+            return None if some_will_do and self.out_of_time else self.train_one(fit)
+
+        return [member for member in self.pool.run(one, fits) if member is not None]
+
+    def train_one(self, fit: Fit) -> Member:
+        """Train a pilot or a member."""
+        plan, number = self.plan, fit.number
+        built = self.built(number, fit.all_rows)
+        problem = plan.strategy.regularise(built.problem, built.own_maps, fit.strength)
+        seeds = [self.column_seeds[n] for n in self.columns]
+        rngs = [np.random.default_rng((plan.seed, number, own)) for own in seeds]
+        rng = np.random.default_rng((plan.seed, number))
+        start = plan.init.start(problem, fit.rank, [*rngs, rng])
+        cores = start.cores if fit.start is None else fit.start
+        if fit.start is None and plan.seeds:
+            columns = [self.rows.columns[n] for n in self.columns]
+            cores = seeded(cores, plan.seeds, columns, built.own_maps, self.columns)
+        solver, report = fit.solver.until(self.deadline), self.report(number)
+        solution = solver.solve(problem, cores, start.free, rng, report, resumed=fit.resumed)
+        return Member(built.own_maps, solution, fit.strength, number)
+
+    def built(self, number: int, all_rows: bool) -> Built:
+        """Return maps and problem of a member: the same for all strengths."""
+        if (number, all_rows) not in self.problems:
+            built = self.problems[number, all_rows] = self.build(number, all_rows)
+            self.built_maps[number] = built.maps
+        return self.problems[number, all_rows]
+
+    def build(self, number: int, all_rows: bool) -> Built:
+        """Return the maps and the problem of a member, without the strategy's penalties.
+
+        What the strategy learns from the rows, it learns from all columns; products are of those
+        that screening has left.
+        """
+        plan, maps = self.plan, self.plan.maps
+        if plan.n_members > 1:
+            maps = [
+                m.jitter(np.random.default_rng((plan.seed, number, own, 1)))
+                for m, own in zip(plan.maps, self.column_seeds)
+            ]
+        fold_of = None if all_rows else self.fold_of
+        rows, held_rows = hold_out(self.rows, self.held_out, fold_of, number)
+        whole = own = build_problem(plan, maps, rows, held_rows)
+        own_maps = maps
+        if plan.columns is not None:
+            own_maps = [maps[n] for n in self.columns]
+            held_rows = None if held_rows is None else held_rows.restricted(self.columns)
+            own = build_problem(plan, own_maps, rows.restricted(self.columns), held_rows)
+        whole = plan.strategy.prepare(whole, maps)
+        own = replace(own, rows=replace(own.rows, y=whole.y))
+        if whole.prior is not None:
+            own = replace(own, prior=whole.prior.restricted(self.columns))
+        return Built(maps, own_maps, whole, own)
+
+    def on_all_columns(self, member: Member) -> Member:
+        """Return the same member with factors of one for the columns that were left out."""
+        if self.plan.columns is None:
+            return member
+        maps = self.built_maps[member.number]
+        cores = member.solution.cores
+        factors = [np.zeros((m.dim, cores.rank)) for m in maps]
+        for factor in factors:
+            factor[0] = 1.0
+        for n, factor in zip(self.columns, cores.factors):
+            factors[n] = factor
+        solution = replace(member.solution, cores=replace(cores, factors=factors))
+        return replace(member, maps=maps, solution=solution)
+
+    def report(self, number: int) -> Callable[[int, float], None] | None:
+        """Return the function that a solver calls after each epoch."""
+        bar = self.bar
+        return None if bar is None else lambda epoch, loss: bar(number, epoch, loss)
+
+
+def assign_folds(plan: Plan, rows: CodedRows) -> np.ndarray | None:
+    """Return the fold of each row, (n,), or None for a plan without; member m holds out fold m."""
+    if plan.n_folds == 0:
+        return None
+    return folds(rows.y, plan.n_folds, np.random.default_rng((plan.seed, _FOLD_SEED)))
+
+
+def hold_out(
+    rows: CodedRows, held_out: CodedRows | None, fold_of: np.ndarray | None, number: int
+) -> tuple[CodedRows, CodedRows | None]:
+    """Return the rows that member `number` trains on, and its held-out rows."""
+    if fold_of is None:
+        return rows, held_out
+    out = fold_of == number % (fold_of.max() + 1)
+    return rows.take(~out), rows.take(out)
+
+
+def build_problem(
+    plan: Plan,
+    maps: list[FeatureMap],
+    rows: CodedRows,
+    held_out: CodedRows | None,
+    rows_before: float = 0.0,
+) -> Problem:
+    """Return the problem of a member, before the strategy regularises it.
+
+    `rows_before`: effective rows of earlier passes.
+    """
+    problem = Problem(
+        rows=Rows.encode(rows, maps),
+        held_out=None if held_out is None else Rows.encode(held_out, maps),
+        loss=plan.loss,
+        intercept=plan.intercept,
+        degrees=[m.degrees for m in maps],
+        separate=plan.separate_outputs,
+        extras_l2=plan.extras_l2,
+        effective_rows=rows_before + rows.effective_rows(),
+    )
+    if plan.order_alpha > 0:
+        emphasis = penalties.emphasis(maps, plan.order_beta)
+        problem = problem.penalised(penalties.Order(plan.order_alpha, emphasis))
+    return problem
