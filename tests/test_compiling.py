@@ -12,7 +12,7 @@ import pytest
 import polyadic
 from polyadic import CPClassifier, CPRegressor, maps
 from polyadic.kernels import cp, examples
-from polyadic.kernels.examples import Form, Needs
+from polyadic.kernels.examples import MIXTURE, Form, Needs
 from polyadic.training import compiling, members
 
 X = np.random.default_rng(0).normal(size=(120, 3))
@@ -31,9 +31,10 @@ FITS = {
         Needs(Form(order=True), least_squares=False, members=False),
     ),
     "two classes": (
-        lambda: CPClassifier(random_state=0).fit(X, Y > 0),
-        Needs(adam=False, prior=True),
+        lambda: CPClassifier(**FAST).fit(X, Y > 0),
+        Needs(adam=False, prior=True, members=False),
     ),
+    "mixture": (lambda: CPClassifier(random_state=0).fit(X, Y > 0), MIXTURE),
     "own loss": (
         lambda: CPRegressor(loss=parts.Expectile(), max_iter=2, solver="als+adam", **FAST).fit(
             X, Y

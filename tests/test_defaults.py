@@ -10,7 +10,7 @@ from polyadic.solvers.adam import Adam
 from polyadic.solvers.als import MAX_SWEEPS
 from polyadic.solvers.contract import Solution
 from polyadic.solvers.sequences import AdamThenAls, AlsThenAdam
-from polyadic.training.merge import Member, merge
+from polyadic.training.merge import Member, merge, usable
 from polyadic.training.strategies import FactorPenalties
 
 FAST = {"rank": 4, "max_iter": 8, "random_state": 0}
@@ -185,12 +185,18 @@ def test_a_member_that_learnt_nothing_is_left_out():
     model = CPRegressor(n_members=1, **FAST).fit(X, y)
     maps_, cores = model.maps_, model.tensor_
 
-    def member(loss):
-        return Member(maps_, Solution(cores, loss=loss))
+    def member(loss, constant_loss=1.0):
+        return Member(maps_, Solution(cores, loss=loss, constant_loss=constant_loss))
 
-    _, merged = merge([member(0.1), member(0.4), member(0.6)])
-    assert merged.rank == 2 * cores.rank
-    _, merged = merge([member(np.inf), member(np.inf)])
+    def kept(*members):
+        return [m.solution.loss for m in usable(members)]
+
+    assert kept(member(0.1), member(0.4), member(0.95)) == [0.1, 0.4]
+    assert kept(member(np.inf), member(np.inf)) == [np.inf, np.inf]
+    assert kept(member(1e-9), member(0.3)) == [1e-9, 0.3]  # folds differ: both have learnt
+    assert kept(member(-7.0, -1.0), member(-1.0, -1.0)) == [-7.0]  # a Poisson loss
+    assert kept(member(0.9), member(0.99)) == [0.9, 0.99]  # a noisy table
+    _, merged = merge([member(0.1), member(0.4)])
     assert merged.rank == 2 * cores.rank
 
 

@@ -15,7 +15,7 @@ from polyadic.solvers.adam import Adam
 from polyadic.solvers.contract import Solution
 from polyadic.solvers.registry import FUSED
 from polyadic.solvers.riemannian import PEAK_RATE
-from polyadic.training.strategies import FactorPenalties, TensorPrior
+from polyadic.training.strategies import FactorPenalties, MixedPrior, TensorPrior
 
 ESTIMATORS = [CPRegressor, CPClassifier, TNRegressor, TNClassifier]
 
@@ -64,10 +64,24 @@ def test_the_same_table_and_parameters_give_the_same_plan(kind):
     assert repr(one) == repr(other)
 
 
-def test_two_classes_have_the_tensor_prior_and_numbers_factor_penalties():
+@pytest.mark.parametrize("classes", [0, 2, 3])
+def test_both_strategies_are_mixed_whatever_the_target(classes):
     X, y = toy()
-    assert isinstance(parts.plan_of(CPRegressor(), X, y).strategy, FactorPenalties)
-    assert isinstance(parts.plan_of(CPClassifier(), X, y > 0).strategy, TensorPrior)
+    if classes:
+        y = np.digitize(y, np.quantile(y, np.arange(1, classes) / classes))
+    plan = parts.plan_of(CPClassifier() if classes else CPRegressor(), X, y)
+    assert isinstance(plan.strategy, FactorPenalties)
+    assert [type(other.strategy) for other in plan.others] == [MixedPrior]
+
+
+def test_one_member_has_one_strategy():
+    X, y = toy()
+    regression = parts.plan_of(CPRegressor(n_members=1), X, y)
+    two_classes = parts.plan_of(CPClassifier(n_members=1), X, y > 0)
+    assert isinstance(regression.strategy, FactorPenalties)
+    assert isinstance(two_classes.strategy, TensorPrior)
+    assert not regression.others
+    assert not two_classes.others
 
 
 def test_a_plan_survives_pickling_with_its_model():

@@ -133,6 +133,12 @@ def column_seeds(columns: list[np.ndarray]) -> list[int]:
     return out
 
 
+def content_order(columns: list[np.ndarray]) -> list[int]:
+    """Return the columns sorted by their content: the order of the table does not matter."""
+    seeds = column_seeds(columns)
+    return sorted(range(len(columns)), key=seeds.__getitem__)
+
+
 def column_seed(column: np.ndarray) -> int:
     """Return a number that depends on the values of a column, not on its position in the table."""
     word = _bits(column)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -57,9 +57,15 @@ class TableEstimator(BaseEstimator):
 
     # ---- what a subclass defines ---------------------------------------------------------------
 
-    def _plan(self, rows: CodedRows, has_held_out: bool) -> Plan:
-        """Resolve every "auto" for these rows."""
+    def _plan(
+        self, rows: CodedRows, has_held_out: bool, order: Sequence[int] | None = None
+    ) -> Plan:
+        """Resolve every "auto" for these rows, whose columns are in this order, or the table's."""
         raise NotImplementedError
+
+    def _training_order(self, rows: CodedRows) -> list[int] | None:
+        """Return the order in which a fit takes the columns; None: that of the table."""
+        return None
 
     def _evaluate(self, columns: list[np.ndarray]) -> np.ndarray:
         """Return raw : (n, L) for these coded columns."""
@@ -109,17 +115,22 @@ class TableEstimator(BaseEstimator):
         sample_weight_val : (m,), optional
             Weights of the held-out rows.
         """
-        limit = self.max_time
-        deadline = None if limit is None else time.perf_counter() + float(limit)
+        start = time.perf_counter()
         with self._all_or_nothing() as model:
+            deadline = None if self.max_time is None else start + float(self.max_time)
             rows, held_out = model._read(X, y, sample_weight, X_val, y_val, sample_weight_val)
-            plan = model._plan(rows, held_out is not None)
+            as_given, order = rows, model._training_order(rows)
+            if order is not None:
+                rows = rows.restricted(order)
+                held_out = None if held_out is None else held_out.restricted(order)
+            plan = model._plan(rows, held_out is not None, order)
             title = type(self).__name__ if self.verbose else ""
             training = train(plan, rows, held_out, title, deadline)
-            model._remember(plan, training)
-            model.__dict__.pop("interaction_", None)
+            model._remember(plan, training, order)
+            if not self._resumes:
+                model.__dict__.pop("interaction_", None)
             model.__dict__.update(training.attributes)
-            model.marginals_ = model._measure_marginals(rows)
+            model.marginals_ = model._measure_marginals(as_given)
         return self
 
     @contextmanager
@@ -255,9 +266,12 @@ class TableEstimator(BaseEstimator):
     def _choose_maps(self) -> list[FeatureMap]:
         return choose_maps(self.maps, self.columns_.columns, maps.resolve)
 
-    def _fit_maps(self, rows: CodedRows) -> list[FeatureMap]:
-        target = rows.y[:, 0]
-        pairs = zip(self._choose_maps(), rows.columns)
+    def _fit_maps(self, rows: CodedRows, order: Sequence[int] | None = None) -> list[FeatureMap]:
+        """Return the fitted maps of the columns, which are in this order, or the table's."""
+        target, chosen = rows.y[:, 0], self._choose_maps()
+        if order is not None:
+            chosen = [chosen[n] for n in order]
+        pairs = zip(chosen, rows.columns)
         return [m.fit(x, target, rows.weight) for m, x in pairs]
 
     def _task(self, rows: CodedRows, has_held_out: bool, maps: list[FeatureMap]) -> Task:
@@ -272,16 +286,22 @@ class TableEstimator(BaseEstimator):
             n_jobs=self._threads(),
         )
 
-    def _remember(self, plan: Plan, training: Training) -> None:
-        """Merge the members and set the attributes of the fitted model."""
+    def _remember(self, plan: Plan, training: Training, order: Sequence[int] | None = None) -> None:
+        """Merge the members and set the attributes of the fitted model.
+
+        `order` is the one in which the columns were taken; None: that of the table.
+        """
         members = training.members
         for member in members:
             if member.solution.message:
                 warnings.warn(member.solution.message, ConvergenceWarning, stacklevel=3)
         self.maps_, cores = merge(members)
+        if order is not None:
+            place = np.argsort(order).tolist()
+            self.maps_, cores = [self.maps_[n] for n in place], cores.reordered(place)
         self.tensor_ = cores.rescale(self._center, self._scale)
         self.loss_ = self._loss()
-        self.history_ = [m.solution.history for m in members if m.solution.history]
+        self.history_ = training.histories
         self.n_iter_ = max(member.solution.n_iter for member in members)
         tried = tuple((trial.strength, trial.loss) for trial in training.trials)
         self.plan_ = PlanSummary(plan.choices + training.choices, tried, training.seconds)

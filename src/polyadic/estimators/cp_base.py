@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -10,7 +11,7 @@ import numpy as np
 from joblib import effective_n_jobs
 
 from polyadic.data.features import encode, lay_out
-from polyadic.data.rows import CodedRows
+from polyadic.data.rows import CodedRows, content_order
 from polyadic.estimators import validation
 from polyadic.estimators.base import TableEstimator
 from polyadic.maps import Hat
@@ -106,13 +107,20 @@ class CPEstimator(TableEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def _plan(self, rows: CodedRows, has_held_out: bool) -> Plan:
+    def _training_order(self, rows: CodedRows) -> list[int]:
+        """Return the columns sorted by their content: their order in the table does not matter."""
+        return content_order(rows.columns)
+
+    def _plan(
+        self, rows: CodedRows, has_held_out: bool, order: Sequence[int] | None = None
+    ) -> Plan:
         self._passes = None
+        order = range(len(rows.columns)) if order is None else order
         if self._resumes:
-            task = self._task(rows, has_held_out, self.maps_)
+            task = self._task(rows, has_held_out, [self.maps_[n] for n in order])
             strength = getattr(self, "interaction_", None)
-            return resume_cp(self, task, self._unscaled(), strength)
-        plan = resolve_cp(self, self._task(rows, has_held_out, self._fit_maps(rows)))
+            return resume_cp(self, task, self._unscaled().reordered(order), strength)
+        plan = resolve_cp(self, self._task(rows, has_held_out, self._fit_maps(rows, order)))
         for one in (plan, *plan.others):
             self._check_memory(one, len(rows))
         return plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,7 +148,9 @@ class TNEstimator(TableEstimator):
             n_extra += form.numbers_per_penalty()
         validation.check_memory(maps, form.width, 0.0, n_rows, n_extra=n_extra)
 
-    def _plan(self, rows: CodedRows, has_held_out: bool) -> Plan:
+    def _plan(
+        self, rows: CodedRows, has_held_out: bool, order: Sequence[int] | None = None
+    ) -> Plan:
         if self._resumes:
             return self._resumed_plan(rows, has_held_out)
         maps = self._fit_maps(rows)

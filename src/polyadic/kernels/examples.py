@@ -283,16 +283,22 @@ class Needs(NamedTuple):
     adam: bool = True
     prior: bool = False
     members: bool = True  # whether there are several, to be merged
+    additive: bool = False  # whether additive models are predicted too
+
+
+MIXTURE = Needs(prior=True, additive=True)  # of a fit that mixes strategies
 
 
 def fit_examples(needs: Needs) -> Iterator[Example]:
     """Yield what one fit needs, and its predictions on held-out rows."""
-    form, least_squares, adam, prior, members = needs
+    form, least_squares, adam, prior, members, additive = needs
     if adam:
         yield from adam_examples(form)
     if least_squares:
         yield from als_examples()
     yield from contract_examples(form._replace(order=False))
+    if additive:
+        yield from contract_examples(form._replace(order=False, additive=True))
     yield from loss_examples(form)
     yield from hat_examples()
     if members:

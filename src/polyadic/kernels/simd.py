@@ -23,7 +23,7 @@ same kernels are ordinary Numba: for a CPU, or a version of Numba, on which the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 

@@ -84,6 +84,12 @@ class CPCores:
         """Return cores of the same format and intercept with other arrays."""
         return replace(self, factors=factors, weights=extras[0], additive=additive)
 
+    def reordered(self, order: Sequence[int]) -> CPCores:
+        """Return the same model with its columns in another order."""
+        factors = [self.factors[n] for n in order]
+        additive = None if self.additive is None else [self.additive[n] for n in order]
+        return replace(self, factors=factors, additive=additive)
+
     def to_raw(self, contracted: np.ndarray) -> np.ndarray:
         """Return raw : (n, L) from the contraction of the network, (n, L)."""
         return self.intercept + contracted

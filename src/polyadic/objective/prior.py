@@ -70,7 +70,7 @@ def precision(m: FeatureMap) -> np.ndarray:
 
 
 @dataclass
-class _Effect:
+class Effect:
     """The effect of one column in the additive model."""
 
     slots: Slots
@@ -81,7 +81,8 @@ class _Effect:
     workspace: list[np.ndarray] = field(default_factory=list)
 
     @classmethod
-    def start(cls, problem: Problem, n: int, band: np.ndarray) -> _Effect:
+    def start(cls, problem: Problem, n: int, band: np.ndarray) -> Effect:
+        """Return an effect of zero; band : (d, 5) is the precision at spread one."""
         first = int(problem.local.layout.constant[n])
         lower = np.zeros((len(band) - first, _BAND_WIDTH))
         lower[:, :3] = band[first:, 2:]
@@ -132,17 +133,15 @@ class Additive:
     Attributes
     ----------
     effects : list of effects
-    slope, curvature : (n, L)
-        Derivatives of the summed loss at its predictions, row by row.
-    noise : float
-        What both are to be divided by: twice the variance of the residuals, or one for a
-        likelihood without a scale.
+    before, after : Quadratic
+        Derivatives of the log-likelihood, row by row, at the constant prediction and at those of
+        the model: of the loss, divided by twice the variance of the residuals where it is on the
+        scale of the target.
     """
 
-    effects: list[_Effect]
-    slope: np.ndarray
-    curvature: np.ndarray
-    noise: float
+    effects: list[Effect]
+    before: Quadratic
+    after: Quadratic
 
 
 def fit_additive(problem: Problem, shapes: Sequence[np.ndarray]) -> Additive:
@@ -155,7 +154,7 @@ def fit_additive(problem: Problem, shapes: Sequence[np.ndarray]) -> Additive:
     all_rows = np.arange(n)
     raw = np.tile(np.asarray(problem.intercept, dtype=np.float64), (n, 1))
     model = Quadratic(np.empty_like(raw), np.empty_like(raw))
-    effects = [_Effect.start(problem, k, shape) for k, shape in enumerate(shapes)]
+    effects = [Effect.start(problem, k, shape) for k, shape in enumerate(shapes)]
     noise, longest = 1.0, np.inf if loss.location_scale else _LARGEST_STEP
 
     compiled, curvature = loss.compiled(), loss.compiled_curvature()
@@ -164,7 +163,9 @@ def fit_additive(problem: Problem, shapes: Sequence[np.ndarray]) -> Additive:
         curvatures(curvature, y, weight, raw, model.curvature)
         return weighted_losses(compiled, y, weight, all_rows, 0, raw, model.slope)
 
-    measure()
+    total = measure()
+    scale = 2.0 * max(total, _TINY) / (weight.sum() * raw.shape[1]) if loss.location_scale else 1.0
+    before_all = Quadratic(model.slope / scale, model.curvature / scale)
     gains = [effect.gain(model) for effect in effects]
     order = np.argsort(-np.array(gains), kind="stable")  # not by position in the table
     spreads = np.ones(len(effects))
@@ -179,10 +180,10 @@ def fit_additive(problem: Problem, shapes: Sequence[np.ndarray]) -> Additive:
         if np.all(np.abs(np.log(spreads / before)) < _SPREAD_TOLERANCE):
             break
     measure()
-    return Additive(effects, model.slope, model.curvature, noise)
+    return Additive(effects, before_all, Quadratic(model.slope / noise, model.curvature / noise))
 
 
-def _left_over(effects: Sequence[_Effect], n_rows: float) -> float:
+def _left_over(effects: Sequence[Effect], n_rows: float) -> float:
     """Return the rows less the degrees of freedom of all effects, but at least a tenth of them.
 
     Otherwise many columns of noise, each of which explains a little, make the noise seem small,

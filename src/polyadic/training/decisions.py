@@ -15,6 +15,7 @@ from polyadic.maps.base import FeatureMap
 from polyadic.training.plan import Choice, Task
 
 _MAX_CHECKS = 100  # of the loss in one training, where nothing else is said; chosen by hand
+_SHORTEST = 8  # epochs of a training, where nothing else is said; chosen by hand
 _NARROW = 10  # columns up to which a table counts as narrow; chosen by hand
 
 
@@ -63,6 +64,10 @@ class Decisions:
     usual_sweeps : int
     n_columns : int
         Columns that take part in products.
+    first_length : float
+        Share of the usual length to begin with, where pilots find how long to train.
+    rate : float
+        The peak learning rate that was decided.
     n_threads : int or None
         See `polyadic.solvers.adam.Adam`.
     """
@@ -73,6 +78,7 @@ class Decisions:
         self.choices: list[Choice] = []
         self.width, self.usual_sweeps = 1, 1
         self.n_columns = len(task.rows.columns)
+        self.first_length, self.rate = 1.0, usual_rate
         self.n_threads: int | None = None
         self._note_maps()
 
@@ -138,14 +144,17 @@ class Decisions:
         least = 0.35 if task.loss.code == SQUARED else 1.0
         steps = 10_000 * np.clip((2000 / n_rows) ** 0.75, least, 2.5)
         epochs = int(np.clip(steps * batch / n_rows * narrow, 16, 1000 * narrow + 20))
+        epochs = max(_SHORTEST, round(self.first_length * epochs))
         why = f"by {n_rows:,} rows and {n_columns:,} columns"
+        if self.first_length < 1.0:
+            why += ", to begin with"
         epochs = int(self.decide("max_iter", epochs, why))
         if usual_rate is None:
             rate = self.usual_rate * min(1.0, np.sqrt(_NARROW / n_columns))
             why = f"{self.usual_rate:g}, less for more than {_NARROW} columns"
         else:
             rate, why = usual_rate, "whatever the number of columns"
-        rate = float(self.decide("learning_rate", rate, why))
+        rate = self.rate = float(self.decide("learning_rate", rate, why))
         return {
             "ema_decay": params.ema_decay,
             "n_iter_no_change": params.n_iter_no_change,

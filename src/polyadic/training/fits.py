@@ -69,9 +69,7 @@ class Pool:
 
 
 class Built(NamedTuple):
-    """The maps and problems of a member: of all columns, and of those that take part in products.
-
-    """
+    """Maps and problems of a member: of all columns, and of those that take part in products."""
 
     maps: list[FeatureMap]
     own_maps: list[FeatureMap]
@@ -116,6 +114,11 @@ class Fits:
 
         return [member for member in self.pool.run(one, fits) if member is not None]
 
+    def expect(self, more: int) -> None:
+        """Tell the progress bar that there are more epochs than the plan counts."""
+        if self.bar is not None:
+            self.bar.expect(more)
+
     def train_one(self, fit: Fit) -> Member:
         """Train a pilot or a member."""
         plan, number = self.plan, fit.number
@@ -131,7 +134,7 @@ class Fits:
             cores = seeded(cores, plan.seeds, columns, built.own_maps, self.columns)
         solver, report = fit.solver.until(self.deadline), self.report(number)
         solution = solver.solve(problem, cores, start.free, rng, report, resumed=fit.resumed)
-        return Member(built.own_maps, solution, fit.strength, number)
+        return Member(built.own_maps, solution, fit.strength, number, plan.strategy.name)
 
     def built(self, number: int, all_rows: bool) -> Built:
         """Return maps and problem of a member: the same for all strengths."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -30,9 +30,11 @@ from polyadic.training.plan import Choice, Plan
 from polyadic.training.progress import Progress
 
 _PILOTS_SHARE = 0.5  # of `max_time` that pilots may take; chosen by hand
-_BLOCKS = 10  # of held-out rows, to see how uncertain a difference of losses is; chosen by hand
-# A longer training, or another rate, must lower the held-out loss by at least this share.
-_LEAST_GAIN = 0.005
+# Blocks of held-out rows, and the share of them in which a loss must fall; both chosen by hand.
+_BLOCKS, _MOST_BLOCKS = 10, 0.7
+# A longer training, or another rate, must lower the held-out loss by at least this share: of a gain
+# of one per cent by twice the epochs, less than half would be left for the next step.
+_LEAST_GAIN = 0.01
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,12 @@ class Training:
     attributes: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def histories(self) -> list[dict[str, list[float]]]:
+        """The learning curves of the members, of the first strategy that has any."""
+        first = next((m.kind for m in self.members if m.solution.history), None)
+        return [m.solution.history for m in self.members if m.kind == first and m.solution.history]
+
 
 def train(
     plan: Plan,
@@ -85,7 +93,8 @@ def train(
     bar = Progress(plan.n_epochs, title) if title else None
     try:
         if plan.resume_from is not None:
-            return Training([_resume(plan, rows, held_out, bar, deadline)])
+            member = _resume(plan, rows, held_out, bar, deadline)
+            return Training([member], attributes=plan.strategy.fitted_attributes(member.strength))
         with Pool(plan.n_jobs) as pool:
             own = [
                 StrategyTraining(Fits(one, rows, held_out, pool, bar, deadline))
@@ -119,6 +128,7 @@ def prepare_kernels(plan: Plan) -> None:
         adam="epochs" in phases and not shared,
         prior=any(one.strategy.learns_spreads for one in plans),
         members=plan.n_members > 1,
+        additive=plan.mixed,
     )
     prepare_fit(needs)
 
@@ -149,9 +159,6 @@ class StrategyTraining:
         if lead and plan.adapts_length:
             lead = self.find_length(self.find_rate(lead))
         piloted = time.perf_counter()
-        if strategy.learns_spreads and plan.mixed:
-            self.additive = [self.additive_member(pilot) for pilot in lead]
-        self.fits.problems.clear()
         kept = lead[: plan.n_members] if strategy.keeps_pilots else []
         rank = strategy.member_rank(strength, plan.ranks)
         if plan.ranks[0] < plan.ranks[1]:
@@ -163,6 +170,9 @@ class StrategyTraining:
         first = [] if kept else self.fits.run(fits[:1])
         more = self.fits.run(fits[len(first) :], some_will_do=True)
         self.members = [self.fits.on_all_columns(one) for one in (*kept, *first, *more)]
+        if strategy.learns_spreads and plan.mixed:
+            self.additive = [self.additive_member(one) for one in self.members]
+        self.fits.problems.clear()
         done = time.perf_counter()
         self.seconds = {"pilots": piloted - start, "members": done - piloted}
 
@@ -189,10 +199,10 @@ class StrategyTraining:
         for _ in range(ladder.n_beyond):
             tried = sorted(trial.strength for trial in self.trials)
             best = self.best_trial().strength
-            if best == tried[-1]:
-                self.try_strengths([best * tried[-1] / tried[-2]])
-            elif best == tried[0]:
-                self.try_strengths([best * tried[0] / tried[1]])
+            if best in (tried[0], tried[-1]):
+                inner = tried[1] if best == tried[0] else tried[-2]
+                self.fits.expect(self.solver.max_iter * ladder.n_pilots)
+                self.try_strengths([best * best / inner])
         for step in ladder.refine:
             best = self.best_trial().strength
             self.try_strengths((best / step, best * step))
@@ -223,10 +233,15 @@ class StrategyTraining:
         ]
         pilots = self.fits.run(fits)
         groups = [pilots[k : k + n_pilots] for k in range(0, len(pilots), n_pilots)]
-        losses = [float(np.mean(self.block_losses(group))) for group in groups]
+        losses = [self.mean_loss(group) for group in groups]
         self.trials += [Trial(*trial) for trial in zip(strengths, losses, groups)]
 
     # ---- rate and length -------------------------------------------------------------------------
+
+    def run_more(self, fits: list[Fit]) -> list[Member]:
+        """Train pilots that the plan did not count on."""
+        self.fits.expect(sum(fit.solver.max_iter for fit in fits))
+        return self.fits.run(fits)
 
     def find_rate(self, lead: list[Member]) -> list[Member]:
         """Return the pilots of the rate that does best: wide tables may bear a higher one.
@@ -239,8 +254,7 @@ class StrategyTraining:
             if self.no_more_pilots:
                 break
             solver = self.solver.with_rate(rate)
-            fits = [pilot_fit(pilot, solver) for pilot in lead]
-            pilots = self.fits.run(fits)
+            pilots = self.run_more([pilot_fit(pilot, solver) for pilot in lead])
             if not self.clearly_better(pilots, lead):
                 break
             lead, self.solver = pilots, solver
@@ -248,41 +262,39 @@ class StrategyTraining:
         return lead
 
     def find_length(self, lead: list[Member]) -> list[Member]:
-        """Train the pilots on, twice as long each time, while the held-out loss falls clearly."""
-        base = total = step = self.solver.continued().max_iter
-        most = self.plan.longest
-        while total + 2 * step <= most * base and not self.no_more_pilots:
-            step *= 2
-            fits = [
-                pilot_fit(pilot, self.solver.continued(step))._replace(
-                    start=pilot.solution.cores, resumed=True
-                )
-                for pilot in lead
-            ]
-            longer = self.fits.run(fits)
-            gained = self.clearly_better(longer, lead)
-            lead = [_joined(old, new) for old, new in zip(lead, longer)]
-            if not gained:
+        """Train the pilots twice as long each time, while that lowers the held-out loss clearly.
+
+        Each training has a cycle of rates of its own, from the start: to go on from the end of a
+        shorter one at the peak rate would first undo what that has found.
+        """
+        base = length = self.solver.continued().max_iter
+        while 2 * length <= self.plan.longest * base and not self.no_more_pilots:
+            solver = self.solver.lengthened(2 * length)
+            longer = self.run_more([pilot_fit(pilot, solver) for pilot in lead])
+            if not self.clearly_better(longer, lead):
                 break
-            total += step
-        if total > base:
-            why = "each longer training lowered the held-out loss of pilots"
-            self.choices.append(Choice("epochs", str(total), why))
-            self.solver = self.solver.lengthened(total)
+            lead, self.solver, length = longer, solver, 2 * length
+        if length > base:
+            self.fits.expect((length - base) * (self.plan.n_members - len(lead)))
+            why = "each doubling lowered the held-out loss of pilots"
+            self.choices.append(Choice("epochs", str(length), why))
         return lead
 
     def clearly_better(self, new: Sequence[Member], old: Sequence[Member]) -> bool:
-        """Tell whether the held-out loss has fallen by enough, and by more than its uncertainty.
+        """Tell whether the held-out loss has fallen by enough, and in most blocks of the rows.
 
-        Both are compared on blocks of held-out rows; the uncertainty is the standard error over
-        the blocks.
+        A few rows may make most of the loss; that it falls in most blocks is no accident.
         """
         before, after = (self.block_losses(members) for members in (old, new))
-        if not np.all(np.isfinite(after)):
-            return False
         gains = before - after
-        error = gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else 0.0
-        return bool(gains.mean() > max(_LEAST_GAIN * abs(before.mean()), error))
+        enough = gains.mean() > _LEAST_GAIN * abs(before.mean())
+        return bool(enough and np.mean(gains > 0) >= _MOST_BLOCKS)
+
+    def mean_loss(self, pilots: Sequence[Member]) -> float:
+        """Return the mean held-out loss; infinite if nothing was trained."""
+        if any(pilot.solution.held_out is None for pilot in pilots):
+            return np.inf
+        return float(np.mean(self.block_losses(pilots)))
 
     def block_losses(self, members: Sequence[Member]) -> np.ndarray:
         """Return the mean loss of every block of held-out rows."""
@@ -307,7 +319,7 @@ class StrategyTraining:
         )
         held_out = problem.held_out
         raw = None if held_out is None else cores.contract(held_out.local)
-        return Member(maps, Solution(cores, held_out=raw), 0.0, pilot.number)
+        return Member(maps, Solution(cores, held_out=raw), 0.0, pilot.number, "additive")
 
 
 def pilot_fit(pilot: Member, solver: Solver) -> Fit:
@@ -315,63 +327,72 @@ def pilot_fit(pilot: Member, solver: Solver) -> Fit:
     return Fit(pilot.number, pilot.strength, pilot.solution.cores.rank, solver)
 
 
-def _joined(old: Member, new: Member) -> Member:
-    """Return the new member with the history of both."""
-    first, second = old.solution, new.solution
-    history = {name: values + second.history[name] for name, values in first.history.items()}
-    solution = replace(second, history=history, n_iter=first.n_iter + second.n_iter)
-    return replace(new, solution=solution)
-
-
 def _mix(
-    own: Sequence[StrategyTraining], rows: CodedRows, held_out: CodedRows | None
+    strategies: Sequence[StrategyTraining], rows: CodedRows, held_out: CodedRows | None
 ) -> Training:
     """Return the members of all strategies, with shares that held-out rows choose."""
-    plan, strategies = own[0].plan, list(own)
-    groups, names = [], []
+    groups = []
     for one in strategies:
         groups.append(usable(one.members))
-        names.append(one.plan.strategy.name)
         if one.additive:
             groups.append(one.additive)
-            names.append("additive")
-    attributes: dict[str, float] = {}
-    choices: list[Choice] = []
-    for one in strategies:
-        attributes.update(one.plan.strategy.fitted_attributes(one.members[0].strength))
-        choices += one.choices
-    for one in strategies[1:]:
-        tried = ", ".join(
-            f"{t.strength:.3g}: {t.loss:.4g}" for t in sorted(one.trials, key=lambda t: t.strength)
-        )
-        chosen = f"{one.members[0].strength:.3g}"
-        choices.append(Choice(one.plan.strategy.name, chosen, f"held-out losses: {tried}"))
-    shares = np.ones(1)
-    numbers = mixing.common_numbers(groups) if len(groups) > 1 else []
-    if len(groups) > 1 and not numbers:
-        groups, names = groups[:1], names[:1]
-    elif numbers:
-        fold_of = own[0].fits.fold_of
-        y, weight = mixing.held_out_targets(rows, held_out, fold_of, numbers)
-        raws = np.array([mixing.held_out_raw(group, numbers) for group in groups])
-        shares = mixing.find_shares(plan.loss, y, weight, raws)
-        alone = (plan.loss.value(y, raw, weight) for raw in raws)
-        mixed = plan.loss.value(y, np.tensordot(shares, raws, 1), weight)
-        losses = ", ".join(f"{name} {value:.4g}" for name, value in zip(names, alone))
-        text = ", ".join(f"{name} {share:.2f}" for name, share in zip(names, shares))
-        choices.append(Choice("shares", text, f"held-out loss {mixed:.4g}; alone: {losses}"))
+    groups, shares, choices = _find_shares(groups, strategies[0].fits, rows, held_out)
     members = [
         member
         for group, share in zip(groups, shares)
         if share > 0
         for member in mixing.with_share(group, share)
     ]
-    seconds = {
-        f"{name}{' of ' + one.plan.strategy.name if len(own) > 1 else ''}": spent
+    attributes: dict[str, float] = {}
+    for one in strategies:
+        attributes.update(one.plan.strategy.fitted_attributes(one.members[0].strength))
+    found = [choice for one in strategies for choice in one.choices]
+    found += [_tried(one) for one in strategies[1:]]
+    return Training(
+        members,
+        (*found, *choices),
+        tuple(strategies[0].trials),
+        attributes,
+        _seconds(strategies),
+    )
+
+
+def _find_shares(
+    groups: list[list[Member]], fits: Fits, rows: CodedRows, held_out: CodedRows | None
+) -> tuple[list[list[Member]], np.ndarray, list[Choice]]:
+    """Return the groups of members, their shares, and what is to be told of them."""
+    numbers = mixing.common_numbers(groups)
+    if len(groups) == 1 or not numbers:
+        return groups[:1], np.ones(1), []
+    loss = fits.plan.loss
+    y, weight = mixing.held_out_targets(rows, held_out, fits.fold_of, numbers)
+    raws = np.array([mixing.held_out_raw(group, numbers) for group in groups])
+    shares = mixing.find_shares(loss, y, weight, raws)
+    mixed = loss.value(y, np.tensordot(shares, raws, 1), weight)
+    alone = [loss.value(y, raw, weight) for raw in raws]
+    text = ", ".join(f"{group[0].kind} {share:.2f}" for group, share in zip(groups, shares))
+    losses = ", ".join(f"{group[0].kind} {value:.4g}" for group, value in zip(groups, alone))
+    why = f"held-out loss {mixed:.4g}; alone: {losses}"
+    return groups, shares, [Choice("shares", text, why)]
+
+
+def _tried(one: StrategyTraining) -> Choice:
+    """Return the strength that was chosen for a strategy, and those that were tried."""
+    trials = sorted((trial.strength, trial.loss) for trial in one.trials)
+    tried = ", ".join(f"{strength:.3g}: {loss:.4g}" for strength, loss in trials)
+    strength = f"{one.members[0].strength:.3g}"
+    return Choice(one.plan.strategy.name, strength, f"held-out losses: {tried}")
+
+
+def _seconds(strategies: Sequence[StrategyTraining]) -> dict[str, float]:
+    """Return the seconds of each phase; strategies run side by side."""
+    if len(strategies) == 1:
+        return strategies[0].seconds
+    return {
+        f"{phase} of {one.plan.strategy.name}": spent
         for one in strategies
-        for name, spent in one.seconds.items()
+        for phase, spent in one.seconds.items()
     }
-    return Training(members, tuple(choices), tuple(own[0].trials), attributes, seconds)
 
 
 def _resume(

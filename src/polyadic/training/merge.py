@@ -1,8 +1,8 @@
 """Merge members into one model.
 
-A weighted mean of CP predictors is a CP predictor: terms are concatenated, and the output weights of
-each member multiplied by its share. Members with different knots are first rewritten on the union of their knots,
-which is exact for hats.
+A weighted mean of CP predictors is a CP predictor: terms are concatenated, and the output weights
+of each member multiplied by its share. Members with different knots are first rewritten on the
+union of their knots, which is exact for hats.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ from polyadic.maps.base import FeatureMap
 from polyadic.networks.cp import CPCores
 from polyadic.solvers.contract import Solution
 
-# A member never left its start if its held-out loss is more than this share of the loss of a
-# constant, and this many times the best member's share. Chosen by hand.
-_HARDLY_BETTER = 0.5
-_FAR_WORSE = 5.0
-_TINY = np.finfo(float).tiny
+# A member never left its start if it lowered the loss by less than this share of what the best one
+# did, and that by at least the second share of the loss of a constant. Both chosen by hand.
+_HARDLY_ANY, _MUCH = 0.1, 0.5
 
 
 @dataclass(frozen=True)
@@ -35,6 +33,8 @@ class Member:
         Of its penalties.
     number : int
         It holds out the fold of this number.
+    kind : str
+        The strategy that it was trained by, or "additive".
     share : float
         Its weight in the mean of all members, relative to the others.
     """
@@ -43,6 +43,7 @@ class Member:
     solution: Solution
     strength: float = 1.0
     number: int = 0
+    kind: str = ""
     share: float = 1.0
 
 
@@ -54,9 +55,12 @@ def usable(members: Sequence[Member]) -> list[Member]:
     are easier than others.
     """
     members = [m for m in members if m.solution.converged] or list(members)
-    shares = [m.solution.loss / max(m.solution.constant_loss, _TINY) for m in members]
-    limit = max(_HARDLY_BETTER, _FAR_WORSE * min(shares))
-    return [m for m, share in zip(members, shares) if not share > limit]
+    solutions = [m.solution for m in members]
+    gains = [found.constant_loss - found.loss for found in solutions]
+    best = int(np.nanargmax([*gains, -np.inf]))
+    if best == len(members) or not gains[best] > _MUCH * abs(solutions[best].constant_loss):
+        return members
+    return [m for m, gain in zip(members, gains) if not gain < _HARDLY_ANY * gains[best]]
 
 
 def merge(members: Sequence[Member]) -> tuple[list[FeatureMap], CPCores]:

@@ -1,8 +1,8 @@
 """Mix strategies: the share of each in the model, chosen on held-out rows.
 
-No strategy is the best on every table, and a mean of several is often better than each: a mean of CP
-predictors is a CP predictor. Every member predicts the rows that it held out. The shares minimise
-the loss of the mixed predictions of these rows, all of which are predictions of unseen rows.
+No strategy is the best on every table, and a mean of several is often better than each; a mean of
+CP predictors is a CP predictor. Every member predicts the rows that it held out. The shares
+minimise the loss of the mixed predictions of these rows, none of which the member has seen.
 """
 
 from __future__ import annotations
@@ -83,11 +83,9 @@ def common_numbers(groups: Sequence[Sequence[Member]]) -> list[int]:
 
 
 def held_out_raw(members: Sequence[Member], numbers: Sequence[int]) -> np.ndarray:
-    """Return the predictions of held-out rows by the members of these numbers, one below another.
-
-    """
+    """Return what members of these numbers predict for their held-out rows, one below another."""
     by_number = {member.number: member.solution.held_out for member in members}
-    return np.concatenate([by_number[number] for number in numbers])  # type: ignore[misc]
+    return np.concatenate([by_number[number] for number in numbers])
 
 
 def with_share(members: Sequence[Member], share: float) -> list[Member]:

@@ -20,7 +20,7 @@ class Progress:
     def __init__(self, total: int, title: str, stream: TextIO | None = None):
         self.total, self.title = max(total, 1), title
         self.stream = sys.stderr if stream is None else stream
-        self.done = 0
+        self.done, self.share = 0, 0.0
         self.loss: float | None = None
         self._start = time.perf_counter()
         self._drawn = 0.0
@@ -31,6 +31,11 @@ class Progress:
         with self._lock:
             self.loss = loss
             self.reach(self.done + 1)
+
+    def expect(self, more: int) -> None:
+        """Count more epochs than were expected; what is shown does not go back."""
+        with self._lock:
+            self.total += max(0, more)
 
     def reach(self, done: int) -> None:
         """Show that `done` of the total are done."""
@@ -43,7 +48,7 @@ class Progress:
 
     def line(self) -> str:
         """Return the bar as text."""
-        share = min(1.0, self.done / self.total)
+        share = self.share = max(self.share, min(1.0, self.done / self.total))
         filled = int(share * _WIDTH)
         seconds = time.perf_counter() - self._start
         bar = "#" * filled + "-" * (_WIDTH - filled)

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from polyadic.data.slots import MOST_SLOTS, dense_slots, n_slots
+from polyadic.kernels.examples import MIXTURE
 from polyadic.kernels.losses import LOGISTIC, SOFTMAX, SQUARED
 from polyadic.maps.base import FeatureMap
 from polyadic.networks.cores import Cores
 from polyadic.networks.cp import CPCores
-from polyadic.objective import prior
 from polyadic.objective.losses import Loss
-from polyadic.objective.problem import Problem, Rows
 from polyadic.solvers import inits
 from polyadic.solvers.adam import Adam
 from polyadic.solvers.blocks import working_memory
@@ -26,6 +25,7 @@ from polyadic.solvers.contract import Solver, check_loss
 from polyadic.solvers.registry import FUSED, NETWORKS
 from polyadic.solvers.torch_solver import TorchOptim
 from polyadic.training import screening
+from polyadic.training.compiling import prepare_fit
 from polyadic.training.decisions import CPSettings, Decisions, Settings
 from polyadic.training.plan import Choice, Plan, Task
 from polyadic.training.strategies import (
@@ -44,9 +44,12 @@ TN_PEAK_RATE = 0.005
 # Working memory of least squares in units of 24 bytes, 4.8 GB in all; above it, solver="auto" uses
 # Adam alone. Chosen by hand.
 _MOST_MEMORY = 2e8
-# Pilots may find that training should be up to this many times as long as usual, and at a higher
-# peak rate, but not at one above this. Chosen by hand.
-_LONGEST = 63
+# Pilots may find that training should be up to this many times as long as to begin with, and at a
+# peak rate that is this many times higher, but not at one above this. Chosen by hand.
+_LONGEST = 64
+_FASTER = 2.5
+# Share of the usual length that they begin with: many pilots try strengths on a short table.
+_FIRST_LENGTH, _FIRST_LENGTH_OF_SHORT_TABLES = 0.5, 0.25
 _HIGHEST_RATE = 0.025
 _FEWEST_ROWS = 5  # held-out rows; the loss of fewer says nothing. Chosen by hand
 
@@ -138,12 +141,14 @@ def resolve_cp(params: CPSettings, task: Task, solver: str | None = None) -> Pla
         return _mixture(params, init, task)
     decisions = Decisions(params, task, CP_PEAK_RATE)
     name, strategy = _solver_and_strategy(params, init, solver, decisions)
-    return _cp_plan(decisions, name, strategy, init)
+    return _cp_plan(params, decisions, name, strategy, init)
 
 
-def _cp_plan(decisions: Decisions, solver: str, strategy: Strategy, init: inits.Init) -> Plan:
+def _cp_plan(
+    params: CPSettings, decisions: Decisions, solver: str, strategy: Strategy, init: inits.Init
+) -> Plan:
     """Return the plan of one strategy, with this solver."""
-    params, task = decisions.params, decisions.task
+    task = decisions.task
     n_members = decisions.decide("n_members", strategy.n_members, f"with {strategy.name}")
     ranks = _ranks(params, strategy, task.maps, decisions)
     separate = bool(params.separate_outputs) and task.n_outputs > 1
@@ -173,8 +178,7 @@ def _mixes(params: CPSettings, init: inits.Init, task: Task) -> bool:
     fraction = params.validation_fraction if params.early_stopping else 0.0
     held_out = task.has_held_out or fraction * len(task.rows) >= _FEWEST_ROWS
     free = all(
-        value == "auto"
-        for value in (params.solver, params.max_iter, params.l2, params.smoothness)
+        value == "auto" for value in (params.solver, params.max_iter, params.l2, params.smoothness)
     )
     return (
         held_out
@@ -198,16 +202,8 @@ def _screened(
     n_columns = len(task.maps)
     if n_columns <= screening.FEW_COLUMNS:
         return None, ()
-    problem = Problem(
-        rows=Rows.encode(task.rows, task.maps),
-        held_out=None,
-        loss=task.loss,
-        intercept=task.baseline(),
-        degrees=[m.degrees for m in task.maps],
-        effective_rows=task.rows.effective_rows(),
-    )
-    additive = prior.fit_additive(problem, [prior.precision(m) for m in task.maps])
-    found = screening.screen(additive, task.maps, task.rows)
+    prepare_fit(MIXTURE)  # the search runs some of its kernels already
+    found = screening.search(task)
     why = (
         f"take part in products: {found.n_main} have a clear effect of their own, "
         f"{found.n_pairs} pairs and {found.n_triples} triples interact"
@@ -227,20 +223,22 @@ def _mixture(params: CPSettings, init: inits.Init, task: Task) -> Plan:
     decisions.note("solver", name, f"{why}; als for the tensor prior")
     columns, seeds = _screened(task, decisions)
     decisions.n_columns = len(task.maps) if columns is None else len(columns)
-    plan = _cp_plan(decisions, name, _factor_penalties(params), init)
-    own = Decisions(params, task, CP_PEAK_RATE)
-    other = _cp_plan(own, "als", MixedPrior(), init)
     short = len(task.rows) < FactorPenalties.long
+    decisions.first_length = _FIRST_LENGTH_OF_SHORT_TABLES if short else _FIRST_LENGTH
+    strategy = replace(_factor_penalties(params), uncertain_labels=True)
+    plan = _cp_plan(params, decisions, name, strategy, init)
+    own = Decisions(params, task, CP_PEAK_RATE)
+    other = _cp_plan(params, own, "als", MixedPrior(), init)
     n_members = MixedPrior.n_members_of_short_tables if short else MixedPrior.n_members
     n_members = min(plan.n_members, n_members)
     ladder = _ladder(other.strategy, n_members, other.n_folds, own)
     other = replace(other, n_members=n_members, ladder=ladder, columns=columns, mixed=True)
-    rate = plan.solver.continued().learning_rate
-    rates = tuple(r for r in (2.5 * rate,) if r <= _HIGHEST_RATE and params.learning_rate == "auto")
+    faster = _FASTER * decisions.rate
+    may_try = params.learning_rate == "auto" and faster <= _HIGHEST_RATE
     return replace(
         plan,
         adapts_length=True,
-        rates_to_try=rates,
+        rates_to_try=(faster,) if may_try else (),
         longest=_LONGEST,
         columns=columns,
         seeds=seeds,
@@ -253,7 +251,8 @@ def resume_cp(params: CPSettings, task: Task, cores: CPCores, strength: float | 
     """Return the plan of going on from a fitted model, at the strength that was found for it."""
     plan = resolve_cp(params, task)
     if plan.mixed:  # all that was mixed is one model now, of too high a rank for least squares
-        plan = replace(plan, solver=plan.solver.continued(), others=(), mixed=False)
+        usual = {"others": (), "mixed": False, "columns": None, "seeds": (), "adapts_length": False}
+        plan = replace(plan, solver=plan.solver.continued(), **usual)  # type: ignore[arg-type]
         plan = _with_choices(plan, ("strategy", "solver"), Choice("solver", "adam", "to go on"))
     strength = plan.strategy.resumed_strength(strength)
     plan = _with_choices(

@@ -18,19 +18,21 @@ import numpy as np
 from scipy.stats import chi2, norm, rankdata
 
 from polyadic.data.rows import CodedRows
+from polyadic.kernels.als import Quadratic
 from polyadic.maps import Hat, OneHot
 from polyadic.maps.base import FeatureMap
 from polyadic.networks.cp import CPCores
-from polyadic.objective.prior import Additive
+from polyadic.objective import prior
+from polyadic.objective.prior import Additive, Effect
+from polyadic.objective.problem import Problem, Rows
+from polyadic.training.plan import Task
 
 # All chosen by hand.
 FEW_COLUMNS = 8  # up to which none is left out
-_SOME_COLUMNS = 20  # up to which none is left out of a table with clear main effects
 _BINS = 4  # of a column in the grid of a pair: enough to see a product, a quarter of the rows each
-# Size of a main effect over what noise alone would give: from which on it is clear, and from which
-# on it counts in a table that has clear ones.
-_CLEAR, _FAINT = 2.0, 0.1
-_CHANCE = 0.05  # that a pair (or triple) of noise counts, anywhere in the table
+_CLEAR = 2.0  # size of a main effect over what noise alone would give, from which on it counts
+_CHANCE = 0.05  # that one of all columns (pairs, triples) counts where there is nothing but noise
+_TINY = np.finfo(float).tiny
 _MOST_ROWS = 20_000  # that pairs and triples are searched in
 _MOST_SEEDS = 8  # a quarter of the terms of a member
 _MOST_OPERATIONS = 2e10  # multiplications for triples; with more they are not searched
@@ -65,91 +67,102 @@ class Screening:
     seeds: list[Seed]
 
 
+def search(task: Task) -> Screening:
+    """Fit an additive model to the rows of a task, and search what it leaves."""
+    problem = Problem(
+        rows=Rows.encode(task.rows, task.maps),
+        held_out=None,
+        loss=task.loss,
+        intercept=task.baseline(),
+        degrees=[m.degrees for m in task.maps],
+        effective_rows=task.rows.effective_rows(),
+    )
+    additive = prior.fit_additive(problem, [prior.precision(m) for m in task.maps])
+    return screen(additive, task.maps, task.rows)
+
+
 def screen(additive: Additive, maps: Sequence[FeatureMap], rows: CodedRows) -> Screening:
     """Return the columns that take part in products.
 
-    In a table without any clear main effect, weak ones are noise; elsewhere columns with a weak
-    one may well interact, and so may those whose effect is hidden by that of a similar column.
+    Those with an effect in the additive model, or alone: of similar columns the additive model
+    uses some and not the others, all of which may interact. And those of pairs and triples.
     """
-    n_rows = len(rows)
     sizes = np.array([_size(effect, additive) for effect in additive.effects])
     clear = sizes > _CLEAR
-    chosen = sizes > _FAINT if clear.any() else clear.copy()
-    some = np.arange(n_rows)
-    if n_rows > _MOST_ROWS:  # rows are sorted by a hash of their content: the first are a sample
-        some = some[:_MOST_ROWS]
-    slope, curvature = additive.slope[some] / additive.noise, additive.curvature[some]
-    curvature = curvature / additive.noise
-    columns = [column[some] for column in rows.columns]
-    pairs = _pairs(columns, maps, slope, curvature)
+    # Rows are sorted by a hash of their content: the first are a random sample.
+    before, after = (
+        Quadratic(model.slope[:_MOST_ROWS], model.curvature[:_MOST_ROWS])
+        for model in (additive.before, additive.after)
+    )
+    columns = [column[:_MOST_ROWS] for column in rows.columns]
+    bins = [_binned(x, m) for x, m in zip(columns, maps)]
+    grid = np.concatenate([np.eye(_BINS)[b] for b in bins], axis=1)
     ranks = np.column_stack([_ranks(x, m) for x, m in zip(columns, maps)])
-    triples = _triples(ranks, slope, curvature)
+    pairs, triples = _pairs(grid, after), _triples(ranks, after)
+    chosen = clear | _singles(grid, before)
     for found in (*pairs, *triples):
         chosen[list(found)] = True
     chosen |= np.array([not m.constant for m in maps])  # these cannot be left out
     others = np.argsort(np.where(chosen, np.inf, -sizes), kind="stable")
-    least = _SOME_COLUMNS if clear.any() else FEW_COLUMNS
-    chosen[others[: max(0, least - int(chosen.sum()))]] = True
-    seeds = [_seed(found, ranks, slope, curvature) for found in (*pairs, *triples)]
+    chosen[others[: max(0, FEW_COLUMNS - int(chosen.sum()))]] = True
+    seeds = [_seed(found, ranks, after) for found in (*pairs, *triples)]
     seeds.sort(key=lambda seed: (-seed.gain, seed.columns))
     kept = np.flatnonzero(chosen).tolist()
     return Screening(kept, int(clear.sum()), len(pairs), len(triples), seeds[:_MOST_SEEDS])
 
 
-def _seed(
-    columns: tuple[int, ...], ranks: np.ndarray, slope: np.ndarray, curvature: np.ndarray
-) -> Seed:
-    """Return the product of ranks of these columns, with the weights of a step of Newton's method.
-
-    """
+def _seed(columns: tuple[int, ...], ranks: np.ndarray, model: Quadratic) -> Seed:
+    """Return the product of ranks of these columns, weighted by a step of Newton's method."""
     term = np.prod(ranks[:, columns], axis=1)[:, None]
-    sums, weights = (slope * term).sum(axis=0), (curvature * term**2).sum(axis=0)
+    sums, weights = (model.slope * term).sum(axis=0), (model.curvature * term**2).sum(axis=0)
     steps = -np.divide(sums, weights, out=np.zeros_like(sums), where=weights > 0)
     return Seed(columns, steps, float(_gain(sums, weights).sum()))
 
 
-def _size(effect, additive: Additive) -> float:
+def _size(effect: Effect, additive: Additive) -> float:
     """Return the size of a main effect, over what noise alone would give on average."""
-    n, n_outputs = additive.slope.shape
-    values = np.zeros((n, n_outputs))
-    slots = effect.slots
+    if not effect.values.size:  # no category was ever seen
+        return 0.0
+    values = np.zeros_like(additive.after.slope)
     for k, own in enumerate(effect.values):
-        for s in range(slots.value.shape[1]):
-            values[:, k] += slots.value[:, s] * own[slots.start + s]
-    weight = additive.curvature / additive.noise
-    mean = (weight * values).sum(axis=0) / np.maximum(weight.sum(axis=0), 1e-300)
+        for s in range(effect.slots.value.shape[1]):
+            values[:, k] += effect.slots.value[:, s] * own[effect.slots.start + s]
+    weight = additive.after.curvature
+    mean = (weight * values).sum(axis=0) / np.maximum(weight.sum(axis=0), _TINY)
     return float((weight * (values - mean) ** 2).sum() / max(effect.freedom, 1e-3))
 
 
-def _pairs(
-    columns: Sequence[np.ndarray],
-    maps: Sequence[FeatureMap],
-    slope: np.ndarray,
-    curvature: np.ndarray,
-) -> list[tuple[int, ...]]:
+def _singles(grid: np.ndarray, model: Quadratic) -> np.ndarray:
+    """Tell which columns have an effect when they are alone, (N,): see `_pairs`."""
+    total = 0.0
+    for slope, curvature in zip(model.slope.T, model.curvature.T):
+        total = total + _gain(slope @ grid, curvature @ grid).reshape(-1, _BINS).sum(axis=1)
+    n_columns = grid.shape[1] // _BINS
+    limit = chi2.isf(_CHANCE / n_columns, (_BINS - 1) * model.slope.shape[1])
+    return np.asarray(total > limit)
+
+
+def _pairs(grid: np.ndarray, model: Quadratic) -> list[tuple[int, ...]]:
     """Return the pairs of columns that interact in what the additive model leaves.
 
-    For each cell of the grid of two columns, a step of Newton's method would lower the loss by half
-    its squared slope over its curvature. What rows and columns of the grid explain is subtracted.
-    Under noise alone, twice the rest follows a chi-squared distribution.
+    grid : (n, N * bins) tells the bin of every row in every column. For each cell of the grid of
+    two columns, a step of Newton's method would lower the loss by half its squared slope over its
+    curvature. What the bins of each column alone explain is subtracted. Under noise alone, twice
+    the rest follows a chi-squared distribution.
     """
-    bins = [_binned(x, m) for x, m in zip(columns, maps)]
-    grid = np.concatenate([np.eye(_BINS, dtype=np.float64)[b] for b in bins], axis=1)
-    n_columns, total = len(columns), np.zeros((len(columns), len(columns)))
-    freedom = 0.0
-    for k in range(slope.shape[1]):
-        sums = (grid.T * slope[:, k]) @ grid
-        weights = (grid.T * curvature[:, k]) @ grid
+    n_columns = grid.shape[1] // _BINS
+    total = np.zeros((n_columns, n_columns))
+    for slope, curvature in zip(model.slope.T, model.curvature.T):
+        sums, weights = (grid.T * slope) @ grid, (grid.T * curvature) @ grid
         cells = _gain(sums, weights).reshape(n_columns, _BINS, n_columns, _BINS).sum(axis=(1, 3))
         own = _gain(np.diag(sums), np.diag(weights)).reshape(n_columns, _BINS).sum(axis=1)
         total += cells - own[:, None] - own[None, :]
-        freedom += (_BINS - 1) ** 2
-    upper = np.triu_indices(n_columns, 1)
-    if not len(upper[0]):
+    first, second = np.triu_indices(n_columns, 1)
+    if not len(first):
         return []
-    limit = chi2.isf(_CHANCE / len(upper[0]), freedom)
-    found = np.flatnonzero(total[upper] > limit)
-    return [(int(upper[0][f]), int(upper[1][f])) for f in found]
+    limit = chi2.isf(_CHANCE / len(first), model.slope.shape[1] * (_BINS - 1) ** 2)
+    found = np.flatnonzero(total[first, second] > limit)
+    return [(int(first[f]), int(second[f])) for f in found]
 
 
 def _gain(sums: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -170,26 +183,25 @@ def _binned(x: np.ndarray, m: FeatureMap) -> np.ndarray:
     return bins[np.where(x >= 0, x, len(counts))]
 
 
-def _triples(
-    ranks: np.ndarray, slope: np.ndarray, curvature: np.ndarray
-) -> list[tuple[int, ...]]:
+def _triples(ranks: np.ndarray, model: Quadratic) -> list[tuple[int, ...]]:
     """Return the triples of columns whose product of ranks goes along with the slopes."""
     n_rows, n_columns = ranks.shape
     n_triples = n_columns * (n_columns - 1) * (n_columns - 2) // 6
-    if not n_triples or n_rows * n_columns**3 * slope.shape[1] > _MOST_OPERATIONS:
+    n_outputs = model.slope.shape[1]
+    if not n_triples or n_rows * n_columns**3 * n_outputs > _MOST_OPERATIONS:
         return []
     squares = ranks**2
-    limit = norm.isf(_CHANCE / (2 * n_triples)) ** 2
+    limit = norm.isf(_CHANCE / (2 * n_triples * n_outputs)) ** 2
     found: list[tuple[int, ...]] = []
     for i in range(n_columns - 2):
-        later = slice(i + 1, None)
+        own, own_squares = ranks[:, i + 1 :], squares[:, i + 1 :]
         total = np.zeros((n_columns - i - 1,) * 2)
-        for k in range(slope.shape[1]):
-            sums = (ranks[:, later].T * (ranks[:, i] * slope[:, k])) @ ranks[:, later]
-            weights = (squares[:, later].T * (squares[:, i] * curvature[:, k])) @ squares[:, later]
+        for slope, curvature in zip(model.slope.T, model.curvature.T):
+            sums = (own.T * (ranks[:, i] * slope)) @ own
+            weights = (own_squares.T * (squares[:, i] * curvature)) @ own_squares
             total = np.maximum(total, _gain(sums, weights))
-        for a, b in np.argwhere(np.triu(total > limit, 1)):
-            found.append((i, i + 1 + int(a), i + 1 + int(b)))
+        pairs = np.argwhere(np.triu(total > limit, 1))
+        found += [(i, i + 1 + int(a), i + 1 + int(b)) for a, b in pairs]
     return found
 
 
@@ -252,8 +264,8 @@ def seeded(
         for factor in factors:
             factor[:, term] = 0.0
             factor[0, term] = 1.0
-        for n, factor in zip(own, found):
-            factors[n][:, term] = factor
+        for n, own_factor in zip(own, found):
+            factors[n][:, term] = own_factor
         weights[term] = seed.weights
         term += 1
     return replace(cores, factors=factors, weights=weights)

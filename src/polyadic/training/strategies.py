@@ -102,10 +102,13 @@ class FactorPenalties(Strategy):
     ----------
     l2, smoothness : float or None
         None: in proportion to the noise (the held-out loss) over the number of rows.
+    uncertain_labels : bool
+        Whether labels of two classes are taken as not quite certain: see `prepare`.
     """
 
     l2: float | None = None
     smoothness: float | None = None
+    uncertain_labels: bool = False
 
     name = "factor penalties"
     n_members = 5
@@ -132,7 +135,7 @@ class FactorPenalties(Strategy):
         certain. By Laplace's rule of succession, n rows of one class leave the other a chance of
         one in n + 2.
         """
-        if problem.loss.code != LOGISTIC:
+        if not self.uncertain_labels or problem.loss.code != LOGISTIC:
             return problem
         chance = 1.0 / (problem.effective_rows + 2.0)
         y = chance + (1.0 - 2.0 * chance) * problem.y
@@ -229,7 +232,7 @@ class MixedPrior(TensorPrior):
     """The tensor prior as a part of a mixture, beside factor penalties.
 
     Every member holds out rows, so that these can choose the shares. The pilots of all strengths
-    go on from each other, and those of the best are the members. Of a rank that is cheap: members
+    go on from each other, and those of the best are members. Of a rank that is cheap: members
     differ less than those of the other strategy, and what they miss, the other may find.
     """
 
@@ -237,11 +240,13 @@ class MixedPrior(TensorPrior):
     ranks = 24, 24
     keeps_pilots = True
     holds_out_rows = True
+    continued_sweeps = 2
 
     refine: ClassVar[tuple[float, ...]] = (10**0.5,)
     # A short table has as many pilots and members as the other strategy: its held-out rows are few.
     n_members_of_short_tables: ClassVar[int] = 5
 
     def ladder(self, n_rows: int, n_columns: int, n_members: int) -> Ladder:
-        """Return amounts of interaction, each tried by all members."""
-        return Ladder(self.interactions, n_members, self.refine)
+        """Return amounts of interaction; few held-out rows say little, so more pilots try them."""
+        n_pilots = 1 if n_rows >= FactorPenalties.long else min(n_members, self.most_pilots)
+        return Ladder(self.interactions, n_pilots, self.refine)

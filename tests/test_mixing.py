@@ -1,0 +1,109 @@
+"""Strategies are mixed by shares that held-out rows choose, into one model."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import log_loss
+
+from polyadic import CPClassifier, CPRegressor, explain, load, losses
+from polyadic.data.features import encode
+from polyadic.training import members, mixing
+
+
+def table(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 3))
+    y = X[:, 0] + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=n)
+    return X, y
+
+
+@given(
+    raws=st.lists(st.lists(st.floats(-5, 5), min_size=6, max_size=6), min_size=1, max_size=4),
+    y=st.lists(st.floats(-5, 5), min_size=6, max_size=6),
+)
+@settings(max_examples=50, deadline=None)
+def test_shares_are_a_mean_and_hardly_worse_than_equal_ones(raws, y):
+    raws, y = np.array(raws)[:, :, None], np.array(y)[:, None]
+    shares = mixing.find_shares(losses.SquaredError(), y, np.ones(6), raws)
+    assert shares.sum() == pytest.approx(1.0)
+    assert np.all(shares >= 0)
+    mixed = losses.SquaredError().value(y, np.tensordot(shares, raws, 1))
+    equal = losses.SquaredError().value(y, raws.mean(axis=0))
+    assert mixed <= 1.05 * equal + 1e-6  # small shares are dropped
+
+
+def test_the_better_strategy_has_the_larger_share_and_a_useless_one_none():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=(2000, 1))
+    good, fair = (y + scale * rng.normal(size=y.shape) for scale in (0.1, 0.2))
+    useless = 100.0 * rng.normal(size=y.shape)
+    shares = mixing.find_shares(
+        losses.SquaredError(), y, np.ones(2000), np.array([fair, useless, good])
+    )
+    assert shares[2] > shares[0] > shares[1] == 0.0
+
+
+def test_a_strategy_without_finite_predictions_has_no_share():
+    y = np.zeros((10, 1))
+    raws = np.array([y + 1.0, np.full_like(y, np.nan), y - 1.0])
+    shares = mixing.find_shares(losses.SquaredError(), y, np.ones(10), raws)
+    np.testing.assert_allclose(shares, [0.5, 0.0, 0.5], atol=1e-6)
+
+
+def trained(model, X, y, monkeypatch):
+    """Return the fitted model, and the members it was merged from."""
+    seen = []
+    mix = members._mix
+
+    def watched(*args):
+        seen.append(mix(*args))
+        return seen[-1]
+
+    monkeypatch.setattr(members, "_mix", watched)
+    return model.fit(X, y), seen[0].members
+
+
+@pytest.mark.parametrize("kind", ["numbers", "two classes", "three classes"])
+def test_the_model_is_the_mean_of_all_members_by_their_shares(kind, monkeypatch):
+    X, y = table()
+    if kind == "numbers":
+        model = CPRegressor(random_state=0)
+    else:
+        limits = [0.0] if kind == "two classes" else [-0.3, 0.3]
+        model, y = CPClassifier(random_state=0), np.digitize(y, limits)
+    model, own = trained(model, X, y, monkeypatch)
+    assert sum(member.share for member in own) == pytest.approx(1.0)
+    order = model._training_order(model._read(X, y, None, None, None, None)[0])
+    columns = [model.columns_.code(X)[n] for n in order]
+    parts = [m.share * m.solution.cores.contract(encode(m.maps, columns)) for m in own]
+    mean = model._center + model._scale * sum(parts)
+    np.testing.assert_allclose(model.raw(X), mean, atol=1e-4 * np.abs(mean).max())
+
+
+@pytest.mark.parametrize("classes", [0, 2, 4])
+def test_a_mixture_can_be_saved_explained_and_trained_further(classes, tmp_path):
+    X, y = table()
+    if classes:
+        y = np.digitize(y, np.quantile(y, np.arange(1, classes) / classes))
+    kind = CPClassifier if classes else CPRegressor
+    model = kind(random_state=0, warm_start=True).fit(X, y)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(again.raw(X), model.raw(X))
+    assert str(again.plan_["shares"]) == model.plan_["shares"]
+    values = explain.shapley(model, X[:5])
+    np.testing.assert_allclose(values.values.sum(axis=1) + values.base, model.raw(X[:5]), atol=1e-4)
+    before = model.score(X, y)
+    assert model.fit(X, y).score(X, y) > before - 0.05
+
+
+def test_an_additive_table_gets_an_additive_share_and_no_worse_a_model():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1200, 6))
+    raw = X[:, 0] + np.sin(2 * X[:, 1])
+    y = (rng.random(1200) < 1 / (1 + np.exp(-raw))).astype(int)
+    model = CPClassifier(random_state=0).fit(X[:600], y[:600])
+    assert "additive" in model.plan_["shares"]
+    best = log_loss(y[600:], 1 / (1 + np.exp(-raw[600:])))
+    assert log_loss(y[600:], model.predict_proba(X[600:])[:, 1]) < 1.1 * best

@@ -1,0 +1,112 @@
+"""Columns of noise take no part in products, and hidden interactions are found."""
+
+import numpy as np
+import pandas as pd
+import parts
+import pytest
+
+from polyadic import CPClassifier, CPRegressor, explain, maps
+from polyadic.networks.cp import CPCores
+from polyadic.training import screening
+
+
+def hidden(n=1500, n_columns=30, seed=0):
+    """Return a table in which a pair and a triple act together, and no column alone."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, n_columns))
+    y = 3 * X[:, 4] * X[:, 9] + 5.2 * X[:, 1] * X[:, 7] * X[:, 12] + 0.4 * rng.normal(size=n)
+    return X, y
+
+
+@pytest.mark.parametrize("classes", [0, 2, 3])
+def test_a_pair_and_a_triple_without_main_effects_are_found(classes):
+    X, y = hidden()
+    model = CPRegressor()
+    if classes:
+        model, y = CPClassifier(), np.digitize(y, np.quantile(y, np.arange(1, classes) / classes))
+    plan = parts.plan_of(model, X, y)
+    assert {4, 9, 1, 7, 12} <= set(plan.columns)
+    assert len(plan.columns) < 15
+    found = {tuple(sorted(seed.columns)) for seed in plan.seeds}
+    assert {(4, 9), (1, 7, 12)} <= found
+
+
+def test_a_hidden_pair_and_triple_are_learnt():
+    (X, y), (T, t) = hidden(), hidden(seed=1)
+    model = CPRegressor(random_state=0).fit(X, y)
+    assert model.score(T, t) > 0.85
+
+
+def test_noise_is_left_out_and_main_effects_stay():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(800, 40))
+    y = X[:, 3] + np.abs(X[:, 17]) + 0.3 * rng.normal(size=800)
+    plan = parts.plan_of(CPRegressor(), X, y)
+    assert {3, 17} <= set(plan.columns)
+    assert len(plan.columns) < 15
+
+
+def test_columns_that_are_left_out_have_effects_of_their_own_only():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 20))
+    y = X[:, 0] * X[:, 1] + 0.1 * X[:, 2] + 0.3 * rng.normal(size=600)
+    model = CPRegressor(random_state=0).fit(X, y)
+    order = model._training_order(model._read(X, y, None, None, None, None)[0])
+    kept = {order[n] for n in parts.plan_of(model, X[:, order], y).columns}
+    for n in set(range(20)) - kept:
+        np.testing.assert_array_equal(model.cores_[n][0], 1.0)
+        np.testing.assert_array_equal(model.cores_[n][1:], 0.0)
+    assert explain.interactions(model, top=1).rows[0].columns == ("x0", "x1")
+
+
+def test_few_columns_are_all_kept():
+    X, y = hidden(n_columns=13)
+    plan = parts.plan_of(CPRegressor(), X[:, :8], y)
+    assert plan.columns is None
+    assert plan.seeds == ()
+
+
+@pytest.mark.parametrize("n", [60, 200])
+def test_categories_missing_values_and_constants_are_screened(n):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(n, 9)))
+    X.columns = [f"x{k}" for k in range(9)]
+    X.loc[::3, "x0"] = np.nan
+    X["x1"] = np.nan
+    X["x2"] = 1.0
+    X["a"] = pd.Categorical(rng.choice(list("abcdef"), n))
+    X["b"] = pd.Categorical([None] * n, categories=["u"])
+    X["c"] = pd.Categorical(["only"] * n)
+    y = X["x3"] + (X["a"] == "a") * X["x4"]
+    model = CPRegressor(random_state=0).fit(X, y)
+    assert np.all(np.isfinite(model.predict(X)))
+
+
+def test_a_seed_is_its_weights_times_the_ranks_of_its_columns():
+    rng = np.random.default_rng(0)
+    columns = [rng.normal(size=500), rng.integers(0, 3, 500), rng.normal(size=500)]
+    family = [
+        maps.Hat(40).fit(columns[0]),
+        maps.OneHot().fit(columns[1]),
+        maps.Hat().fit(columns[2]),
+    ]
+    cores = CPCores([np.ones((m.dim, 2)) for m in family], np.ones((2, 1)), np.zeros(1))
+    seed = screening.Seed((5, 7), np.array([3.0]), 1.0)
+    seeded = screening.seeded(cores, [seed], columns, family, [5, 7, 9])
+    term = 3.0
+    for n in range(2):
+        ranks = screening._ranks(columns[n], family[n])
+        factor = family[n].dense(columns[n]) @ seeded.factors[n][:, 0]
+        np.testing.assert_allclose(factor, ranks, atol=0.1)
+        term = term * factor
+    np.testing.assert_array_equal(family[2].dense(columns[2]) @ seeded.factors[2][:, 0], 1.0)
+    np.testing.assert_array_equal(seeded.weights[:, 0], [3.0, 1.0])
+
+
+def test_under_noise_alone_few_pairs_and_triples_are_found():
+    found = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X, y = rng.normal(size=(300, 12)), rng.normal(size=300)
+        found += len(parts.plan_of(CPRegressor(), X, y).seeds)
+    assert found <= 8  # one in ten tables has one, by construction: 0.05 for pairs and triples each
