@@ -278,3 +278,10 @@ def all_kernels():
             if type(value) is Dispatcher:
                 found[id(value)] = value
     return list(found.values())
+
+
+def coded_in_training_order(model, X, y):
+    """Return the coded columns of the training table, in the order in which `fit` takes them."""
+    rows = model._read_rows(X, y, None, fresh=False)
+    columns = model.columns_.code(X)
+    return [columns[n] for n in model._training_order(rows)]

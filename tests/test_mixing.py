@@ -1,6 +1,7 @@
 """Strategies are mixed by shares that held-out rows choose, into one model."""
 
 import numpy as np
+import parts
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -74,10 +75,9 @@ def test_the_model_is_the_mean_of_all_members_by_their_shares(kind, monkeypatch)
         model, y = CPClassifier(random_state=0), np.digitize(y, limits)
     model, own = trained(model, X, y, monkeypatch)
     assert sum(member.share for member in own) == pytest.approx(1.0)
-    order = model._training_order(model._read(X, y, None, None, None, None)[0])
-    columns = [model.columns_.code(X)[n] for n in order]
-    parts = [m.share * m.solution.cores.contract(encode(m.maps, columns)) for m in own]
-    mean = model._center + model._scale * sum(parts)
+    columns = parts.coded_in_training_order(model, X, y)
+    raws = [m.share * m.solution.cores.contract(encode(m.maps, columns)) for m in own]
+    mean = model._center + model._scale * sum(raws)
     np.testing.assert_allclose(model.raw(X), mean, atol=1e-4 * np.abs(mean).max())
 
 
