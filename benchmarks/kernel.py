@@ -62,10 +62,9 @@ class Fused:
         self.features = encode(maps, list(X.T))
         self.batch, self.n = case.batch, len(y)
         rows = Rows(self.features, y[:, None], np.ones(self.n))
-        ridge = penalties.ridge(maps, L2)
-        none = penalties.ridge(maps, 0.0)
         degrees = [m.degrees for m in maps]
-        self.problem = Problem(rows, None, SquaredError(), np.zeros(1), degrees, ridge, none)
+        problem = Problem(rows, None, SquaredError(), np.zeros(1), degrees)
+        self.problem = problem.penalised(penalties.ridge(maps, L2))
         rngs = [np.random.default_rng((0, n)) for n in range(len(maps) + 1)]
         self.start = case.init.start(self.problem, case.rank, rngs)
         self.state = AdamState.start(self.start.cores)

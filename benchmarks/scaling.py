@@ -6,6 +6,7 @@ Every point runs in a process of its own, which prints
 - fit s: a whole `CPRegressor.fit` of one member with `EPOCHS` epochs, reading the table included;
 - MB: how much that fit raised the peak of the process's memory.
 Points take turns over the rounds, and medians over the rounds are printed. One thread throughout.
+Last, whole fits at the defaults on tables of up to 1,000 columns, on all cores.
 
 Uses internals: it imports modules of polyadic that are not public.
 """
@@ -194,11 +195,42 @@ def run(sweep: Sweep, rounds: int) -> None:
     judge(sweep, found)
 
 
+WIDE = (10, 30, 100, 300, 1000)  # columns of a whole fit at the defaults
+WIDE_ROWS = 500
+
+
+def wide_fit(columns: int, classes: int) -> float:
+    """Return the seconds of a fit at the defaults: a few columns matter, the rest are noise."""
+    from polyadic import CPClassifier, CPRegressor
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(WIDE_ROWS, columns))
+    y = X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * X[:, 3] + 0.5 * rng.normal(size=WIDE_ROWS)
+    if not classes:
+        return seconds(lambda: CPRegressor(random_state=0).fit(X, y))
+    label = np.digitize(y, np.quantile(y, np.arange(1, classes) / classes))
+    return seconds(lambda: CPClassifier(random_state=0).fit(X, label))
+
+
+def run_wide(rounds: int) -> None:
+    """Measure whole fits of wide tables; beyond 30 columns the time grows at most linearly."""
+    print_title(f"Columns of a whole fit at the defaults ({WIDE_ROWS} rows, all cores)")
+    lines = []
+    for name, classes in (("regression", 0), ("two classes", 2), ("five classes", 5)):
+        wide_fit(WIDE[0], classes)  # compiles the kernels
+        times = [median(wide_fit(n, classes) for _ in range(rounds)) for n in WIDE]
+        beyond = slope(WIDE[1:], times[1:])
+        word = verdict(beyond <= LARGEST_SLOPE)
+        told = f"{beyond:.2f} at most {LARGEST_SLOPE}: {word}"
+        lines.append([name, *(f"{t:.2f}" for t in times), told])
+    print_table(["fit s", *(str(n) for n in WIDE), "log-log slope beyond 30"], lines)
+
+
 def main() -> None:
     """Measure and print; or, with --point, measure one point and print it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="smaller tables, one round")
-    parser.add_argument("--only", help="one sweep: rows, columns, rank, knots or categories")
+    parser.add_argument("--only", help="rows, columns, rank, knots, categories or wide")
     parser.add_argument("--point", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.point:
@@ -211,6 +243,8 @@ def main() -> None:
     for sweep in sweeps(options.quick):
         if options.only in (None, sweep.name):
             run(sweep, rounds)
+    if options.only in (None, "wide"):
+        run_wide(rounds)
 
 
 if __name__ == "__main__":

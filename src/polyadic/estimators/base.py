@@ -110,8 +110,8 @@ class TableEstimator(BaseEstimator):
         sample_weight : (n,), optional
             A row with a weight of 2 counts as two rows.
         X_val, y_val : optional
-            Held-out rows, used in place of a part of X: they choose the best epoch, or for two
-            classes how much interaction to expect.
+            Held-out rows, used in place of a part of X: they choose all that `plan_` says was
+            chosen by held-out rows, such as the best epoch and the shares of the strategies.
         sample_weight_val : (m,), optional
             Weights of the held-out rows.
         """

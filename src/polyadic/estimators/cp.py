@@ -12,8 +12,9 @@ class CPRegressor(Regression, CPEstimator):
     """Regression with a CP weight tensor over local feature maps.
 
     The defaults are meant to be used as they are. The model can be read exactly: it is a sum of
-    products, each of one function per column. Five members, each with knots and held-out rows of
-    its own, are merged into one such sum.
+    products, each of one function per column. Three strategies are trained, each with several
+    members that have knots and held-out rows of their own; shares that the held-out rows choose
+    merge them all into one such sum (docs/defaults.md). `plan_` tells the shares.
 
     Parameters
     ----------
@@ -21,7 +22,7 @@ class CPRegressor(Regression, CPEstimator):
         Feature map of the columns: "auto" (hats for numbers, one-hot for categories), the name or
         an instance of a map for all numeric columns, or a dict from column to map.
     rank : int or "auto", default="auto"
-        Number of rank-one terms R of each member. "auto" is 32.
+        Number of rank-one terms R of each member. "auto" is 32, and 24 for the tensor prior.
     loss : str or Loss, default="squared_error"
         "squared_error", "absolute_error", "quantile", "huber", "poisson", an instance from
         `polyadic.losses`, or a loss of your own (docs/losses.md).
@@ -51,10 +52,12 @@ class CPRegressor(Regression, CPEstimator):
     device : str, default="cpu"
         The torch device to train on.
     n_members : int or "auto", default="auto"
-        Number of models that are averaged and merged into one; "auto" is 5. With one member, no
-        strengths of L2 and smoothness are tried.
+        Number of models that are averaged and merged into one: "auto" is 5 by factor penalties, and
+        3 to 5 by the tensor prior. With one member there is one strategy, and no strengths of L2
+        and smoothness are tried.
     max_iter : int or "auto", default="auto"
-        Epochs of Adam, or sweeps of "als"; "auto" depends on the numbers of rows and columns.
+        Epochs of Adam, or sweeps of "als"; "auto" depends on the numbers of rows and columns, and
+        on how much longer training lowers the held-out loss.
     max_time : float or None, default=None
         Seconds after which a fit starts nothing new: it keeps the best that it has so far. The
         current epoch, or column of a sweep, is finished. Results then depend on the machine.
@@ -191,11 +194,12 @@ class CPClassifier(Classification, CPEstimator):
 
     Two classes share one output; K > 2 classes have K.
 
-    Two classes are fitted with a prior on the weight tensor (docs/defaults.md), by solver="als", as
-    long as `solver`, `max_iter`, `l2`, `smoothness`, `order_alpha` and `init` keep their defaults.
-    Held-out rows then only choose how much interaction to expect, also with one member: members
-    learn from all rows, and `n_iter_no_change` and the settings of Adam are not used. With
-    solver="als" the same holds for more classes.
+    As in `CPRegressor`, three strategies are trained and merged by shares that held-out rows
+    choose (docs/defaults.md), as long as `solver`, `max_iter`, `l2`, `smoothness`, `order_alpha`,
+    `init` and `engine` keep their defaults and there are several members. With one member, two
+    classes have a prior on the weight tensor, by solver="als": held-out rows then only choose how
+    much interaction to expect, the member learns from all rows, and `n_iter_no_change` and the
+    settings of Adam are not used. With solver="als" the same holds for more classes.
 
     Parameters
     ----------
@@ -203,8 +207,8 @@ class CPClassifier(Classification, CPEstimator):
         Feature map of the columns: "auto" (hats for numbers, one-hot for categories), the name or
         an instance of a map for all numeric columns, or a dict from column to map.
     rank : int or "auto", default="auto"
-        Number of rank-one terms R of each member. "auto" is 32; with the tensor prior 16 to 64,
-        the more interaction the pilots find, the more.
+        Number of rank-one terms R of each member. "auto" is 32, and 24 for the tensor prior; where
+        that is alone, 16 to 64: the more interaction the pilots find, the more.
     loss : str or Loss, default="log_loss"
         "log_loss", or "squared_error" on labels -1 and +1, as in the paper's recommender
         experiment.
@@ -234,10 +238,11 @@ class CPClassifier(Classification, CPEstimator):
     device : str, default="cpu"
         The torch device to train on.
     n_members : int or "auto", default="auto"
-        Number of models that are averaged and merged into one; "auto" is 5, or 2 with the tensor
-        prior.
+        Number of models that are averaged and merged into one: "auto" is 5 by factor penalties, and
+        3 to 5 by the tensor prior, or 2 where that is alone.
     max_iter : int or "auto", default="auto"
-        Epochs of Adam, or sweeps of "als"; "auto" depends on the numbers of rows and columns.
+        Epochs of Adam, or sweeps of "als"; "auto" depends on the numbers of rows and columns, and
+        on how much longer training lowers the held-out loss.
     max_time : float or None, default=None
         Seconds after which a fit starts nothing new: it keeps the best that it has so far. The
         current epoch, or column of a sweep, is finished. Results then depend on the machine.

@@ -44,9 +44,9 @@ TN_PEAK_RATE = 0.005
 # Working memory of least squares in units of 24 bytes, 4.8 GB in all; above it, solver="auto" uses
 # Adam alone. Chosen by hand.
 _MOST_MEMORY = 2e8
-# Pilots may find that training should be up to this many times as long as to begin with, and at a
-# peak rate that is this many times higher, but not at one above this. Chosen by hand.
-_LONGEST = 64
+# Pilots may find that training should be up to this many times as long as usual, and at a peak rate
+# that is this many times higher, but not at one above this. Chosen by hand.
+_LONGEST = 4
 _FASTER = 2.5
 # Share of the usual length that they begin with: many pilots try strengths on a short table.
 _FIRST_LENGTH, _FIRST_LENGTH_OF_SHORT_TABLES = 0.5, 0.25
@@ -239,7 +239,7 @@ def _mixture(params: CPSettings, init: inits.Init, task: Task) -> Plan:
         plan,
         adapts_length=True,
         rates_to_try=(faster,) if may_try else (),
-        longest=_LONGEST,
+        longest=round(_LONGEST / decisions.first_length),
         columns=columns,
         seeds=seeds,
         mixed=True,
