@@ -144,6 +144,7 @@ class StrategyTraining:
         self.solver: Solver = fits.plan.solver
         self.members: list[Member] = []
         self.additive: list[Member] = []  # the additive models that a prior was learnt from
+        self.finished: dict[tuple[str, int], Member] = {}  # the same, trained further on all rows
         self.trials: list[Trial] = []
         self.choices: list[Choice] = []
         self.seconds: dict[str, float] = {}
@@ -172,9 +173,11 @@ class StrategyTraining:
         ]
         first = [] if kept else self.fits.run(fits[:1])
         more = self.fits.run(fits[len(first) :], some_will_do=True)
-        self.members = [self.fits.on_all_columns(one) for one in (*kept, *first, *more)]
+        own = [*kept, *first, *more]
+        self.members = [self.fits.on_all_columns(one) for one in own]
         if strategy.learns_spreads and plan.mixed:
-            self.additive = [self.additive_member(one) for one in self.members]
+            self.additive = [self.additive_member(one.number, False) for one in own]
+            self.finish(own)
         self.fits.problems.clear()
         done = time.perf_counter()
         self.seconds = {"pilots": piloted - start, "members": done - piloted}
@@ -310,9 +313,28 @@ class StrategyTraining:
         loss = self.plan.loss
         return np.array([loss.value(y[b], raw[b], weight[b]) for b in blocks if weight[b].any()])
 
-    def additive_member(self, pilot: Member) -> Member:
-        """Return the additive model that the prior of this pilot was learnt from, as a member."""
-        built = self.fits.problems[pilot.number, False]
+    def finish(self, own: Sequence[Member]) -> None:
+        """Let the members go on with all rows: what they held out has served its purpose.
+
+        Only those of a strategy that stops at an optimum, not by held-out rows.
+        """
+        sweeps = self.plan.strategy.continued_sweeps
+        if self.fits.fold_of is None or sweeps is None:
+            return
+        solver = self.solver.continued(sweeps)
+        fits = [
+            Fit(one.number, one.strength, one.solution.cores.rank, solver, True, one.solution.cores)
+            for one in own
+        ]
+        self.fits.expect(sum(fit.solver.max_iter for fit in fits))
+        for member in self.fits.run(fits, some_will_do=True):
+            whole = self.fits.on_all_columns(member)
+            for final in (whole, self.additive_member(member.number, True)):
+                self.finished[final.kind, final.number] = final
+
+    def additive_member(self, number: int, all_rows: bool) -> Member:
+        """Return the additive model that the prior of a member was learnt from, as a member."""
+        built = self.fits.problems[number, all_rows]
         maps, problem = built.maps, built.whole
         assert problem.prior is not None
         cores = CPCores(
@@ -323,7 +345,7 @@ class StrategyTraining:
         )
         held_out = problem.held_out
         raw = None if held_out is None else cores.contract(held_out.local)
-        return Member(maps, Solution(cores, held_out=raw), 0.0, pilot.number, "additive")
+        return Member(maps, Solution(cores, held_out=raw), 0.0, number, "additive")
 
 
 def pilot_fit(pilot: Member, solver: Solver) -> Fit:
@@ -341,11 +363,14 @@ def _mix(
         if one.additive:
             groups.append(one.additive)
     groups, shares, choices = _find_shares(groups, strategies[0].fits, rows, held_out)
+    finished = {place: member for one in strategies for place, member in one.finished.items()}
     members = [
-        member
+        finished_or_own
         for group, share in zip(groups, shares)
         if share > 0
-        for member in mixing.with_share(group, share)
+        for finished_or_own in mixing.with_share(
+            [finished.get((member.kind, member.number), member) for member in group], share
+        )
     ]
     attributes: dict[str, float] = {}
     for one in strategies:

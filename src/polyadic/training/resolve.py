@@ -31,6 +31,7 @@ from polyadic.training.plan import Choice, Plan, Task
 from polyadic.training.strategies import (
     FactorPenalties,
     Ladder,
+    ManyClassPenalties,
     MixedPrior,
     Strategy,
     TensorPrior,
@@ -225,7 +226,8 @@ def _mixture(params: CPSettings, init: inits.Init, task: Task) -> Plan:
     decisions.n_columns = len(task.maps) if columns is None else len(columns)
     short = len(task.rows) < FactorPenalties.long
     decisions.first_length = _FIRST_LENGTH_OF_SHORT_TABLES if short else _FIRST_LENGTH
-    strategy = replace(_factor_penalties(params), uncertain_labels=True)
+    kind = ManyClassPenalties if task.loss.code == SOFTMAX else FactorPenalties
+    strategy = kind(uncertain_labels=True)
     plan = _cp_plan(params, decisions, name, strategy, init)
     own = Decisions(params, task, CP_PEAK_RATE)
     other = _cp_plan(params, own, "als", MixedPrior(), init)

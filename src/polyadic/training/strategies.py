@@ -169,6 +169,13 @@ class FactorPenalties(Strategy):
 
 
 @dataclass(frozen=True)
+class ManyClassPenalties(FactorPenalties):
+    """Penalties on the factors, for more than two classes: these need more terms."""
+
+    ranks = 64, 64
+
+
+@dataclass(frozen=True)
 class TensorPrior(Strategy):
     """A prior on the weight tensor itself (`polyadic.objective.prior`).
 
