@@ -270,7 +270,7 @@ def test_two_classes_have_the_same_bits_whatever_n_jobs():
             np.testing.assert_array_equal(a, b)
 
 
-def test_permuting_columns_permutes_the_cores_of_two_classes():
+def test_permuted_columns_have_the_same_bits_of_cores_for_two_classes():
     X, y, _ = noisy_table(n=300, n_noise=1)
     order = [2, 0, 1]
     one = CPClassifier(random_state=0).fit(X, y)
