@@ -8,7 +8,63 @@ double precision.
 
 from __future__ import annotations
 
-from polyadic.kernels.jit import jit
+from typing import NamedTuple
+
+import numpy as np
+
+from polyadic.kernels.jit import inner, jit
+
+
+class Workspace(NamedTuple):
+    """Arrays of one column of d elements."""
+
+    moments: np.ndarray  # (d, width), as all bands
+    factor: np.ndarray
+    inverse: np.ndarray
+    step: np.ndarray  # (d,)
+    pull: np.ndarray
+
+    @classmethod
+    def make(cls, d: int, width: int) -> Workspace:
+        """Return arrays of the right sizes."""
+        return cls(*(np.empty((d, width)) for _ in range(3)), np.empty(d), np.empty(d))
+
+
+@jit
+def update(slots, shape, spread, values, model, noise, longest, tiny, work, raw):
+    """Move the effect of a column to its minimum, with those of all others fixed.
+
+    values : (L, d) and raw : (n, L) are changed in place. The precision of the effect is `shape`, a
+    band, over its spread. No element moves by more than `longest`. Returns the degrees of freedom
+    and the squared size of the effect, in units of the shape, of all outputs together.
+    """
+    d, width = shape.shape
+    freedom, size = 0.0, 0.0
+    for k in range(values.shape[0]):
+        moments(slots, model.slope, model.curvature, k, work.moments, work.step)
+        times(shape, values[k], work.pull)
+        largest = tiny
+        for e in range(d):
+            for b in range(width):
+                work.moments[e, b] /= noise
+                work.factor[e, b] = work.moments[e, b] + shape[e, b] / spread
+            work.factor[e, 0] += tiny
+            work.step[e] = -work.step[e] / noise - work.pull[e] / spread
+        factorise(work.factor)
+        solve(work.factor, work.step)
+        for e in range(d):
+            largest = max(largest, abs(work.step[e]))
+        share = min(1.0, longest / largest)
+        for e in range(d):
+            work.step[e] *= share
+            values[k, e] += work.step[e]
+        invert(work.factor, work.inverse)
+        add_effect(slots, work.step, k, raw)
+        times(shape, values[k], work.pull)
+        freedom += band_dot(work.inverse, work.moments)
+        for e in range(d):
+            size += values[k, e] * work.pull[e]
+    return freedom, size
 
 
 @jit
@@ -31,7 +87,7 @@ def moments(slots, slope, curvature, output, band, gradient):
                 band[at + a, b - a] += curvature[i, output] * value * slots.value[i, b]
 
 
-@jit
+@inner
 def add_effect(slots, effect, output, raw):
     """Add phi' effect to one output of raw : (n, L)."""
     for i in range(raw.shape[0]):
@@ -39,7 +95,7 @@ def add_effect(slots, effect, output, raw):
             raw[i, output] += slots.value[i, a] * effect[slots.start[i] + a]
 
 
-@jit
+@inner
 def factorise(band):
     """Overwrite a band by L and D of L D L', D on the diagonal."""
     d, width = band.shape
@@ -52,7 +108,7 @@ def factorise(band):
             band[k, b] /= band[k, 0]
 
 
-@jit
+@inner
 def solve(factor, x):
     """Overwrite the right-hand side x : (d,) by the solution."""
     d, width = factor.shape
@@ -65,7 +121,7 @@ def solve(factor, x):
             x[k] -= factor[k, b] * x[k + b]
 
 
-@jit
+@inner
 def invert(factor, out):
     """Write the band of the inverse, (d, width), of the matrix with this factor."""
     d, width = factor.shape
@@ -82,7 +138,7 @@ def invert(factor, out):
             out[k, b] = sum_
 
 
-@jit
+@inner
 def times(band, x, out):
     """Write B x for a symmetric band."""
     d, width = band.shape
@@ -94,7 +150,7 @@ def times(band, x, out):
             out[k + b] += band[k, b] * x[k]
 
 
-@jit
+@inner
 def band_dot(left, right):
     """Return the sum of the products of all entries of two symmetric bands."""
     out = 0.0

@@ -192,15 +192,11 @@ def prior_examples(form: Form = _PLAIN) -> Iterator[Example]:
     yield als.gram, (core, core, 3, _WIDTH, np.zeros(_WIDTH * _WIDTH))
     loss = _loss(form, float)
     yield losses.curvatures, (loss, y, weight, np.zeros((1, 1)), np.empty((1, 1)))
-    slots, values, band = _slots(), np.ones((1, 1)), np.eye(2, 4)
-    x, raw = np.ones(2), np.zeros((1, 1))
+    slots, values, model, band = _slots(), np.ones((1, 1)), _quadratic(), np.eye(2, 4)
     yield additive.moments, (slots, values, values, 0, band.copy(), np.empty(2))
-    yield additive.add_effect, (slots, x, 0, raw)
-    yield additive.factorise, (band.copy(),)
-    yield additive.solve, (band, x)
-    yield additive.invert, (band, band.copy())
-    yield additive.times, (band, x, np.empty(2))
-    yield additive.band_dot, (band, band)
+    work, numbers = additive.Workspace.make(2, 4), (1.0, 1.0, 1e-12)
+    effect, raw = np.zeros((1, 2)), np.zeros((1, 1))
+    yield additive.update, (slots, band, 1.0, effect, model, *numbers, work, raw)
 
 
 def loss_examples(form: Form = _PLAIN) -> Iterator[Example]:

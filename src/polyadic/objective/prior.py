@@ -14,8 +14,9 @@ chosen on held-out rows, see `polyadic.training.strategies`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,11 +36,18 @@ _RIDGE, _ROUGH = 0.18, 2.7
 # A spread is at least this over the number of columns: columns without a main effect may still
 # interact. `benchmarks/ablation.py --classes` measures it.
 _LEAST_TOTAL_SPREAD = 1.0
+# Spreads start from this over the number of columns. If each of many columns started as able to
+# explain the target alone, together they would explain the noise, and all spreads stay large.
+_FIRST_TOTAL_SPREAD = 1.0
 # How spreads are learnt; all chosen by hand.
 _MAX_PASSES = 10  # over all columns
 _SPREAD_RATE = 0.9  # share of the step to the new log spread that is taken
 _SPREAD_TOLERANCE = 0.1  # stop when no log spread changes by more than this in a pass
 _SPREAD_BOUNDS = 1e-4, 1e3
+# The noise is the loss over the rows less the degrees of freedom of all effects, but over no less
+# than this share of the rows. Otherwise many columns of noise, each of which explains a little, make
+# the noise seem small, and their own spreads large.
+_LEAST_LEFT = 0.1
 _LARGEST_STEP = 2.0  # of a logit: far from the present point the parabola is a poor approximation
 _TINY = 1e-12  # keeps divisors and logarithms away from zero
 _BAND_WIDTH = 4  # diagonals of the normal equations of four slots
@@ -76,23 +84,23 @@ class Effect:
     slots: Slots
     shape: np.ndarray  # (d, 4), the lower band of its precision at spread one
     values: np.ndarray  # (L, d)
-    spread: float = 1.0
+    spread: float
+    workspace: kernel.Workspace
     freedom: float = 0.0  # degrees of freedom, of all outputs together
-    workspace: list[np.ndarray] = field(default_factory=list)
 
     @classmethod
-    def start(cls, problem: Problem, n: int, band: np.ndarray) -> Effect:
+    def start(cls, problem: Problem, n: int, band: np.ndarray, spread: float) -> Effect:
         """Return an effect of zero; band : (d, 5) is the precision at spread one."""
         first = int(problem.local.layout.constant[n])
         lower = np.zeros((len(band) - first, _BAND_WIDTH))
         lower[:, :3] = band[first:, 2:]
-        workspace = [np.empty_like(lower) for _ in range(3)]
+        workspace = kernel.Workspace.make(*lower.shape)
         zero = np.zeros((problem.n_outputs, len(lower)))
-        return cls(column_slots(problem.local, n), lower, zero, workspace=workspace)
+        return cls(column_slots(problem.local, n), lower, zero, spread, workspace)
 
     def gain(self, model: Quadratic) -> float:
         """Return about how much this column alone would lower the loss."""
-        moments, gain = self.workspace[0], 0.0
+        moments, gain = self.workspace.moments, 0.0
         for k in range(len(self.values)):
             pull = np.empty(self.values.shape[1])
             kernel.moments(self.slots, model.slope, model.curvature, k, moments, pull)
@@ -101,29 +109,22 @@ class Effect:
 
     def update(self, raw: np.ndarray, model: Quadratic, noise: float, longest: float) -> None:
         """Move the effect to its minimum with the others fixed, and update its spread."""
-        moments, factor, inverse = self.workspace
-        freedom, size = 0.0, 0.0
-        for k, values in enumerate(self.values):
-            step, pull = np.empty_like(values), np.empty_like(values)
-            kernel.moments(self.slots, model.slope, model.curvature, k, moments, step)
-            moments /= noise
-            factor[:] = moments + self.shape / self.spread
-            factor[:, 0] += _TINY
-            kernel.times(self.shape, values, pull)
-            step = -step / noise - pull / self.spread
-            kernel.factorise(factor)
-            kernel.solve(factor, step)
-            step *= min(1.0, longest / max(np.abs(step).max(initial=0.0), _TINY))
-            kernel.invert(factor, inverse)
-            kernel.add_effect(self.slots, step, k, raw)
-            values += step
-            kernel.times(self.shape, values, pull)
-            freedom += kernel.band_dot(inverse, moments)
-            size += float(np.sum(values * pull))
+        freedom, size = kernel.update(
+            self.slots,
+            self.shape,
+            self.spread,
+            self.values,
+            model,
+            noise,
+            longest,
+            _TINY,
+            self.workspace,
+            raw,
+        )
         self.freedom = freedom
-        change = np.log(max(size, _TINY) / (self.spread * max(freedom, _TINY)))
-        self.spread *= np.exp(_SPREAD_RATE * np.clip(change, -4.0, 4.0))
-        self.spread = float(np.clip(self.spread, *_SPREAD_BOUNDS))
+        change = math.log(max(size, _TINY) / (self.spread * max(freedom, _TINY)))
+        spread = self.spread * math.exp(_SPREAD_RATE * min(max(change, -4.0), 4.0))
+        self.spread = min(max(spread, _SPREAD_BOUNDS[0]), _SPREAD_BOUNDS[1])
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,8 @@ def fit_additive(problem: Problem, shapes: Sequence[np.ndarray]) -> Additive:
     all_rows = np.arange(n)
     raw = np.tile(np.asarray(problem.intercept, dtype=np.float64), (n, 1))
     model = Quadratic(np.empty_like(raw), np.empty_like(raw))
-    effects = [Effect.start(problem, k, shape) for k, shape in enumerate(shapes)]
+    first = _FIRST_TOTAL_SPREAD / max(len(shapes), 1)
+    effects = [Effect.start(problem, k, shape, first) for k, shape in enumerate(shapes)]
     noise, longest = 1.0, np.inf if loss.location_scale else _LARGEST_STEP
 
     compiled, curvature = loss.compiled(), loss.compiled_curvature()
@@ -163,30 +165,25 @@ def fit_additive(problem: Problem, shapes: Sequence[np.ndarray]) -> Additive:
         curvatures(curvature, y, weight, raw, model.curvature)
         return weighted_losses(compiled, y, weight, all_rows, 0, raw, model.slope)
 
+    n_values, freedom = float(weight.sum() * raw.shape[1]), 0.0
     total = measure()
-    scale = 2.0 * max(total, _TINY) / (weight.sum() * raw.shape[1]) if loss.location_scale else 1.0
+    scale = 2.0 * max(total, _TINY) / n_values if loss.location_scale else 1.0
     before_all = Quadratic(model.slope / scale, model.curvature / scale)
     gains = [effect.gain(model) for effect in effects]
     order = np.argsort(-np.array(gains), kind="stable")  # not by position in the table
-    spreads = np.ones(len(effects))
+    spreads = np.array([effect.spread for effect in effects])
     for _ in range(_MAX_PASSES):
         before = spreads
         for k in order:
             total = measure()
             if loss.location_scale:  # a Gaussian likelihood divides the loss by twice the noise
-                noise = 2.0 * max(total, _TINY) / _left_over(effects, weight.sum() * raw.shape[1])
+                noise = 2.0 * max(total, _TINY) / max(n_values - freedom, _LEAST_LEFT * n_values)
+            freedom -= effects[k].freedom
             effects[k].update(raw, model, noise, longest)
+            freedom += effects[k].freedom
         spreads = np.array([effect.spread for effect in effects])
         if np.all(np.abs(np.log(spreads / before)) < _SPREAD_TOLERANCE):
             break
     measure()
     return Additive(effects, before_all, Quadratic(model.slope / noise, model.curvature / noise))
 
-
-def _left_over(effects: Sequence[Effect], n_rows: float) -> float:
-    """Return the rows less the degrees of freedom of all effects, but at least a tenth of them.
-
-    Otherwise many columns of noise, each of which explains a little, make the noise seem small,
-    and their own spreads large.
-    """
-    return max(n_rows - sum(effect.freedom for effect in effects), 0.1 * n_rows)

@@ -149,12 +149,7 @@ class Fits:
         What the strategy learns from the rows, it learns from all columns; products are of those
         that screening has left.
         """
-        plan, maps = self.plan, self.plan.maps
-        if plan.n_members > 1:
-            maps = [
-                m.jitter(np.random.default_rng((plan.seed, number, own, 1)))
-                for m, own in zip(plan.maps, self.column_seeds)
-            ]
+        plan, maps = self.plan, self.member_maps(number)
         fold_of = None if all_rows else self.fold_of
         rows, held_rows = hold_out(self.rows, self.held_out, fold_of, number)
         whole = own = build_problem(plan, maps, rows, held_rows)
@@ -168,6 +163,16 @@ class Fits:
         if whole.prior is not None:
             own = replace(own, prior=whole.prior.restricted(self.columns))
         return Built(maps, own_maps, whole, own)
+
+    def member_maps(self, number: int) -> list[FeatureMap]:
+        """Return the maps of a member: with knots of its own, if there are several members."""
+        plan = self.plan
+        if plan.n_members == 1:
+            return plan.maps
+        return [
+            m.jitter(np.random.default_rng((plan.seed, number, own, 1)))
+            for m, own in zip(plan.maps, self.column_seeds)
+        ]
 
     def on_all_columns(self, member: Member) -> Member:
         """Return the same member with factors of one for the columns that were left out."""

@@ -25,6 +25,7 @@ from polyadic.solvers.threads import MANY_SLOTS
 from polyadic.training import mixing
 from polyadic.training.compiling import prepare_fit
 from polyadic.training.fits import Fit, Fits, Pool, assign_folds, build_problem, hold_out
+from polyadic.training.linear import LinearTraining, possible
 from polyadic.training.merge import Member, usable
 from polyadic.training.plan import Choice, Plan
 from polyadic.training.progress import Progress
@@ -103,8 +104,11 @@ def train(
                 StrategyTraining(Fits(one, rows, held_out, pool, bar, deadline))
                 for one in (plan, *plan.others)
             ]
-            pool.side_by_side([one.train for one in own])
-        return _mix(own, rows, held_out)
+            linear = []
+            if plan.mixed and possible(plan.maps, len(plan.intercept)):
+                linear.append(LinearTraining(own[-1].fits))
+            pool.side_by_side([one.train for one in (*own, *linear)])
+        return _mix(own, linear, rows, held_out)
     finally:
         if bar is not None:
             bar.close()
@@ -186,6 +190,10 @@ class StrategyTraining:
     def no_more_pilots(self) -> bool:
         """Whether the time of pilots is over."""
         return self.pilots_end is not None and time.perf_counter() >= self.pilots_end
+
+    def groups(self) -> list[list[Member]]:
+        """Return the members whose shares are to be found: its own, and the additive ones."""
+        return [usable(self.members), *([self.additive] if self.additive else [])]
 
     # ---- the strength ----------------------------------------------------------------------------
 
@@ -354,16 +362,16 @@ def pilot_fit(pilot: Member, solver: Solver) -> Fit:
 
 
 def _mix(
-    strategies: Sequence[StrategyTraining], rows: CodedRows, held_out: CodedRows | None
+    strategies: Sequence[StrategyTraining],
+    linear: Sequence[LinearTraining],
+    rows: CodedRows,
+    held_out: CodedRows | None,
 ) -> Training:
     """Return the members of all strategies, with shares that held-out rows choose."""
-    groups = []
-    for one in strategies:
-        groups.append(usable(one.members))
-        if one.additive:
-            groups.append(one.additive)
+    every = (*strategies, *linear)
+    groups = [group for one in every for group in one.groups()]
     groups, shares, choices = _find_shares(groups, strategies[0].fits, rows, held_out)
-    finished = {place: member for one in strategies for place, member in one.finished.items()}
+    finished = {place: member for one in every for place, member in one.finished.items()}
     members = [
         finished_or_own
         for group, share in zip(groups, shares)
@@ -375,7 +383,7 @@ def _mix(
     attributes: dict[str, float] = {}
     for one in strategies:
         attributes.update(one.plan.strategy.fitted_attributes(one.members[0].strength))
-    found = [choice for one in strategies for choice in one.choices]
+    found = [choice for one in every for choice in one.choices]
     found += [_tried(one) for one in strategies[1:]]
     return Training(
         members,

@@ -165,13 +165,16 @@ class Loss:
 
     def value(self, y: np.ndarray, raw: np.ndarray, sample_weight=None) -> float:
         """Return the weighted mean loss."""
-        return self._evaluate(y, raw, sample_weight)[0]
+        return self.value_and_gradient(y, raw, sample_weight)[0]
 
     def gradient(self, y: np.ndarray, raw: np.ndarray, sample_weight=None) -> np.ndarray:
         """Return d value / d raw, (n, L)."""
-        return self._evaluate(y, raw, sample_weight)[1]
+        return self.value_and_gradient(y, raw, sample_weight)[1]
 
-    def _evaluate(self, y, raw, sample_weight) -> tuple[float, np.ndarray]:
+    def value_and_gradient(
+        self, y: np.ndarray, raw: np.ndarray, sample_weight=None
+    ) -> tuple[float, np.ndarray]:
+        """Return both at once."""
         raw = np.ascontiguousarray(raw, dtype=np.float64)
         y = np.ascontiguousarray(y, dtype=np.float64)
         weight = np.ones(len(raw)) if sample_weight is None else np.asarray(sample_weight, float)
