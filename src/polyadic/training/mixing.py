@@ -17,10 +17,13 @@ from polyadic.data.rows import CodedRows
 from polyadic.objective.losses import Loss
 from polyadic.training.merge import Member
 
-# Shares are pulled towards equal ones by this times the uncertainty of the differences of the
-# strategies' losses. On inner splits, factors from 0 to 4 make little difference.
-_PULL = 1.0
+# Shares are pulled towards those of `_plausible` by this times the uncertainty of the differences of
+# the strategies' losses. On inner splits, factors from 0.3 to 3 make little difference.
+_PULL = 2.0
 _BLOCKS = 20  # of held-out rows, by which that uncertainty is estimated; chosen by hand
+_TINY = np.finfo(float).tiny
+_SMALL_LOSS = 1e-12  # in variances of the target: the rounding of float32 squared
+_TOLERANCE = 1e-8  # of the loss of the mixture, relative to the lowest of the strategies
 _LEAST_SHARE = 0.02  # a strategy of less is left out: its terms would cost more than they help
 
 
@@ -43,41 +46,52 @@ def find_shares(loss: Loss, y: np.ndarray, weight: np.ndarray, raws: np.ndarray)
         shares = np.zeros(n_strategies)
         shares[finite] = find_shares(loss, y, weight, raws[finite])
         return shares
-    equal = np.full(n_strategies, 1.0 / n_strategies)
-    pull = _PULL * _uncertainty(loss, y, weight, raws)
+    goal, uncertainty = _plausible(loss, y, weight, raws, alone)
+    pull = _PULL * uncertainty
 
     def objective(shares: np.ndarray) -> tuple[float, np.ndarray]:
-        mixed = np.tensordot(shares, raws, 1)
-        slope = loss.gradient(y, mixed, weight)
-        away = shares - equal
-        value = loss.value(y, mixed, weight) + pull * float(away @ away)
-        return value, np.tensordot(raws, slope, 2) + 2.0 * pull * away
+        value, slope = loss.value_and_gradient(y, np.tensordot(shares, raws, 1), weight)
+        away = shares - goal
+        gradient = np.tensordot(raws, slope, 2) + 2.0 * pull * away
+        # In units of the lowest loss: the solver stops at an absolute tolerance.
+        return (value + pull * float(away @ away)) / unit, gradient / unit
 
+    unit = max(abs(float(alone.min())), _SMALL_LOSS)
     found = minimize(
         objective,
-        equal,
+        np.full(n_strategies, 1.0 / n_strategies),
         jac=True,
         method="SLSQP",
         bounds=[(0.0, 1.0)] * n_strategies,
         constraints={"type": "eq", "fun": lambda s: s.sum() - 1.0, "jac": np.ones_like},
+        options={"ftol": _TOLERANCE, "maxiter": 200},
     )
     shares = found.x if np.all(np.isfinite(found.x)) else (alone == alone.min()).astype(float)
     shares = np.where(shares >= _LEAST_SHARE, shares, 0.0)
     return shares / shares.sum()
 
 
-def _uncertainty(loss: Loss, y: np.ndarray, weight: np.ndarray, raws: np.ndarray) -> float:
-    """Return the mean standard error of the strategies' losses, each less the mean of all.
+def _plausible(
+    loss: Loss, y: np.ndarray, weight: np.ndarray, raws: np.ndarray, alone: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Return how plausible it is that each strategy is the best, (S,), and how sure that is.
 
-    It is estimated from the losses of blocks of rows.
+    That is exp(-z), scaled to a sum of one, where z is the difference of a strategy's loss to the
+    lowest, in standard errors: these are estimated from the losses of blocks of rows. The second
+    result is the mean standard error of the strategies that are plausible.
     """
+    best = int(np.argmin(alone))
     blocks = [np.arange(k, len(y), _BLOCKS) for k in range(min(_BLOCKS, len(y)))]
     blocks = [block for block in blocks if weight[block].any()]
+    others = np.arange(len(raws)) != best
     if len(blocks) < 2:
-        return 0.0
+        return (~others).astype(float), 0.0
     losses = np.array([[loss.value(y[b], raw[b], weight[b]) for b in blocks] for raw in raws])
-    differences = losses - losses.mean(axis=0)
-    return float(np.mean(differences.std(axis=1, ddof=1)) / np.sqrt(len(blocks)))
+    errors = (losses - losses[best]).std(axis=1, ddof=1) / np.sqrt(len(blocks))
+    z = (alone - alone[best]) / np.maximum(errors, _TINY)
+    plausible = np.exp(-np.where(others, z, 0.0))
+    sure = np.sum((plausible * errors)[others]) / max(np.sum(plausible[others]), _TINY)
+    return plausible / plausible.sum(), float(sure)
 
 
 def held_out_targets(
