@@ -41,10 +41,11 @@ def find_shares(loss: Loss, y: np.ndarray, weight: np.ndarray, raws: np.ndarray)
     alone = np.array([loss.value(y, raw, weight) for raw in raws])
     if n_strategies == 1 or not np.any(np.isfinite(alone)):
         return np.full(n_strategies, 1.0 / n_strategies)
-    finite = np.flatnonzero(np.isfinite(alone))
-    if len(finite) < n_strategies:
+    # With errors that are independent of each other, shares are in inverse proportion to the loss.
+    useful = np.flatnonzero(alone <= max(np.nanmin(alone), _SMALL_LOSS) / _LEAST_SHARE)
+    if 0 < len(useful) < n_strategies:
         shares = np.zeros(n_strategies)
-        shares[finite] = find_shares(loss, y, weight, raws[finite])
+        shares[useful] = find_shares(loss, y, weight, raws[useful])
         return shares
     goal, uncertainty = _plausible(loss, y, weight, raws, alone)
     pull = _PULL * uncertainty
@@ -59,7 +60,7 @@ def find_shares(loss: Loss, y: np.ndarray, weight: np.ndarray, raws: np.ndarray)
     unit = max(abs(float(alone.min())), _SMALL_LOSS)
     found = minimize(
         objective,
-        np.full(n_strategies, 1.0 / n_strategies),
+        goal,
         jac=True,
         method="SLSQP",
         bounds=[(0.0, 1.0)] * n_strategies,
