@@ -224,7 +224,7 @@ class Loss:
 
         def objective(move: np.ndarray) -> tuple[float, np.ndarray]:
             raw = np.tile(start + unit * move, (len(y), 1))
-            value, slope = self._evaluate(y, raw, sample_weight)
+            value, slope = self.value_and_gradient(y, raw, sample_weight)
             return value / size, unit * slope.sum(axis=0) / size
 
         still = np.zeros_like(start)
