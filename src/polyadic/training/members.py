@@ -167,8 +167,9 @@ class StrategyTraining:
         if lead and plan.adapts_length:
             lead = self.find_length(self.find_rate(lead))
         piloted = time.perf_counter()
-        kept = lead[: plan.n_members] if strategy.keeps_pilots else []
         rank = strategy.member_rank(strength, plan.ranks)
+        keeps = strategy.keeps_pilots and rank == plan.ranks[0]
+        kept = lead[: plan.n_members] if keeps else []
         if plan.ranks[0] < plan.ranks[1]:
             self.choices.append(Choice("member rank", str(rank), "by what the pilots found"))
         fits = [

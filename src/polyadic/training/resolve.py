@@ -234,7 +234,15 @@ def _mixture(params: CPSettings, init: inits.Init, task: Task) -> Plan:
     n_members = MixedPrior.n_members_of_short_tables if short else MixedPrior.n_members
     n_members = min(plan.n_members, n_members)
     ladder = _ladder(other.strategy, n_members, other.n_folds, own)
-    other = replace(other, n_members=n_members, ladder=ladder, columns=columns, mixed=True)
+    dims = [task.maps[n].dim for n in (range(len(task.maps)) if columns is None else columns)]
+    other = replace(
+        other,
+        n_members=n_members,
+        ladder=ladder,
+        ranks=MixedPrior().affordable_ranks(len(task.rows), dims, other.ranks),
+        columns=columns,
+        mixed=True,
+    )
     faster = _FASTER * decisions.rate
     may_try = params.learning_rate == "auto" and faster <= _HIGHEST_RATE
     return replace(

@@ -239,19 +239,40 @@ class MixedPrior(TensorPrior):
     """The tensor prior as a part of a mixture, beside factor penalties.
 
     Every member holds out rows, so that these can choose the shares. The pilots of all strengths
-    go on from each other, and those of the best are members. Of a rank that is cheap: members
-    differ less than those of the other strategy, and what they miss, the other may find.
+    go on from each other. Pilots have a rank that is cheap, and members as many terms as the
+    interaction that the pilots find takes; where that is no more, the best pilots are members.
     """
 
     n_members = 3
-    ranks = 24, 24
+    sweeps = 5
+    ranks = 24, 64
     keeps_pilots = True
     holds_out_rows = True
     continued_sweeps = 2
 
     refine: ClassVar[tuple[float, ...]] = (10**0.5,)
+    most_pilots: ClassVar[int] = 2
+    # Multiplications of one sweep, about; members have no higher rank than this allows. Chosen by
+    # hand: five columns and 4,000 rows may have a rank of 48.
+    most_products: ClassVar[float] = 1.5e8
     # A short table has as many pilots and members as the other strategy: its held-out rows are few.
     n_members_of_short_tables: ClassVar[int] = 5
+
+    def affordable_ranks(
+        self, n_rows: int, dims: Sequence[int], ranks: tuple[int, int]
+    ) -> tuple[int, int]:
+        """Return the ranks of pilots and members, for columns of so many elements.
+
+        Per column and sweep, normal equations take n R^2 products, and their solution about
+        3 d R^3 (measured with `benchmarks/als.py`).
+
+        >>> MixedPrior().affordable_ranks(4_000, [64] * 5, (24, 64))
+        (24, 48)
+        """
+        low, high = ranks
+        costs = (len(dims) * n_rows * r**2 + 3 * sum(dims) * r**3 for r in range(low, high + 1, 8))
+        n_affordable = sum(cost <= self.most_products for cost in costs)
+        return low, low + 8 * max(n_affordable - 1, 0)
 
     def ladder(self, n_rows: int, n_columns: int, n_members: int) -> Ladder:
         """Return amounts of interaction; few held-out rows say little, so more pilots try them."""
