@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from polyadic.data.rows import CodedRows
 from polyadic.data.slots import n_slots
@@ -107,7 +109,9 @@ def train(
             linear = []
             if plan.mixed and possible(plan.maps, len(plan.intercept)):
                 linear.append(LinearTraining(own[-1].fits))
-            pool.side_by_side([one.train for one in (*own, *linear)])
+            # BLAS threads beside those of the pool wait for each other; matrices here are small.
+            with threadpool_limits(1, "blas") if plan.mixed else nullcontext():
+                pool.side_by_side([one.train for one in (*own, *linear)])
         return _mix(own, linear, rows, held_out)
     finally:
         if bar is not None:
