@@ -37,6 +37,19 @@ def test_a_hidden_pair_and_triple_are_learnt():
     assert model.score(T, t) > 0.85
 
 
+@pytest.mark.parametrize("classes", [0, 2])
+def test_many_more_columns_of_noise_than_rows_can_tell_apart_are_left_out(classes):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 200))
+    y = 2 * X[:, 3] + X[:, 5] * X[:, 8] + 0.5 * rng.normal(size=300)
+    model = CPRegressor()
+    if classes:
+        model, y = CPClassifier(), (y > 0).astype(int)
+    kept = parts.plan_of(model, X, y).columns
+    assert 3 in kept
+    assert len(kept) < 20
+
+
 def test_noise_is_left_out_and_main_effects_stay():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(800, 40))

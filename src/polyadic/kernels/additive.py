@@ -27,7 +27,8 @@ class Workspace(NamedTuple):
     @classmethod
     def make(cls, d: int, width: int) -> Workspace:
         """Return arrays of the right sizes."""
-        return cls(*(np.empty((d, width)) for _ in range(3)), np.empty(d), np.empty(d))
+        moments, factor, inverse = (np.empty((d, width)) for _ in range(3))
+        return cls(moments, factor, inverse, np.empty(d), np.empty(d))
 
 
 @jit

@@ -45,8 +45,8 @@ _SPREAD_RATE = 0.9  # share of the step to the new log spread that is taken
 _SPREAD_TOLERANCE = 0.1  # stop when no log spread changes by more than this in a pass
 _SPREAD_BOUNDS = 1e-4, 1e3
 # The noise is the loss over the rows less the degrees of freedom of all effects, but over no less
-# than this share of the rows. Otherwise many columns of noise, each of which explains a little, make
-# the noise seem small, and their own spreads large.
+# than this share of the rows. Otherwise many columns of noise, each of which explains a little,
+# make the noise seem small, and their own spreads large.
 _LEAST_LEFT = 0.1
 _LARGEST_STEP = 2.0  # of a logit: far from the present point the parabola is a poor approximation
 _TINY = 1e-12  # keeps divisors and logarithms away from zero
@@ -186,4 +186,3 @@ def fit_additive(problem: Problem, shapes: Sequence[np.ndarray]) -> Additive:
             break
     measure()
     return Additive(effects, before_all, Quadratic(model.slope / noise, model.curvature / noise))
-

@@ -7,9 +7,9 @@ Its penalty, L2 on the slopes of standardised columns, is chosen on held-out row
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -137,9 +137,7 @@ def solve(
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         now = Slopes(flat[:n_outputs], flat[n_outputs:].reshape(n_slopes, n_outputs))
-        value, slope = loss.value_and_gradient(
-            rows.y, now.predict(design, intercept), rows.weight
-        )
+        value, slope = loss.value_and_gradient(rows.y, now.predict(design, intercept), rows.weight)
         value += 0.5 * penalty * float(np.sum(now.slopes**2))
         inner = design.T @ slope + penalty * now.slopes
         return value, np.concatenate([slope.sum(axis=0), inner.ravel()])
@@ -160,13 +158,22 @@ def _solve_squares(
     mean = design.T @ weight
     target = rows.y - intercept
     mean_y = weight @ target
-    weighted = design.multiply(weight[:, None]) if sparse.issparse(design) else design * weight[:, None]
+    scaled = sparse.diags_array(weight) if sparse.issparse(design) else weight[:, None]
+    weighted = scaled @ design if sparse.issparse(design) else scaled * design
     gram = design.T @ weighted
     gram = (gram.toarray() if sparse.issparse(gram) else gram) - np.outer(mean, mean)
     # The squared error is not halved: neither is the penalty.
     gram[np.diag_indices_from(gram)] += 0.5 * penalty + np.finfo(float).tiny
     slopes = cho_solve(cho_factor(gram), weighted.T @ target - np.outer(mean, mean_y))
     return Slopes(mean_y - mean @ slopes, slopes)
+
+
+class LinearTrial(NamedTuple):
+    """A model of one strength, with loss and predictions of its held-out rows."""
+
+    slopes: Slopes
+    loss: float = np.inf
+    raw: np.ndarray | None = None
 
 
 class LinearTraining:
@@ -177,62 +184,68 @@ class LinearTraining:
         self.members: list[Member] = []
         self.finished: dict[tuple[str, int], Member] = {}  # the same, of all rows
         self.choices: list[Choice] = []
-        self.seconds: dict[str, float] = {}
 
     def train(self) -> None:
-        """Choose the penalty on held-out rows, and fit a model without the rows of each fold."""
-        begin = time.perf_counter()
+        """Choose the penalty on held-out rows, and fit a model without the rows of each fold.
+
+        Nothing more is started after the deadline of the fit.
+        """
         fits, plan, rows = self.fits, self.plan, self.fits.rows
+        if fits.out_of_time:
+            return
         self.view = Straight.learn(plan.maps, rows)
-        design = self.view.design(rows.columns)
-        numbers = range(plan.n_members if fits.fold_of is not None else 1)
+        self.design = self.view.design(rows.columns)
+        n_models = 1 if fits.fold_of is None else plan.n_members  # else all have the same rows
         # Few held-out rows say little, so every member tries the strengths on a short table.
-        n_trying = len(numbers) if len(rows) < FactorPenalties.long else 1
-        tried = [self.models(design, number, _STRENGTHS) for number in numbers[:n_trying]]
-        losses = np.mean([[loss for _, loss, _ in own] for own in tried], axis=0)
+        n_trying = n_models if len(rows) < FactorPenalties.long else 1
+        tried = [self.models(number, _STRENGTHS) for number in range(n_trying)]
+        losses = np.mean([[one.loss for one in own] for own in tried], axis=0)
         best = int(np.argmin(losses))
-        chosen = [own[best] for own in tried]
-        for number in numbers[n_trying:]:
-            chosen += self.models(design, number, _STRENGTHS[best : best + 1], chosen[0][0])
-        for number in range(plan.n_members):
-            model, _, raw = chosen[number if len(chosen) > 1 else 0]
-            self.members.append(self.member(number, model, raw))
-        if fits.fold_of is not None:
-            strength, start = _STRENGTHS[best], chosen[0][0]
-            whole = solve(plan.loss, design, rows, plan.intercept, strength, start)
-            for number in range(plan.n_members):
-                self.finished[NAME, number] = self.member(number, whole, None)
+        chosen, strength = [own[best] for own in tried], _STRENGTHS[best]
+        for number in range(n_trying, n_models):
+            if not fits.out_of_time:
+                chosen += self.models(number, (strength,), chosen[0].slopes)
+        for number in range(plan.n_members if fits.fold_of is None else len(chosen)):
+            self.members.append(self.member(number, chosen[number % len(chosen)]))
+        self.finish(strength, chosen[0].slopes)
         told = ", ".join(f"{s:g}: {loss:.4g}" for s, loss in zip(_STRENGTHS, losses))
-        self.choices.append(Choice(NAME, f"{_STRENGTHS[best]:g}", f"held-out losses: {told}"))
-        self.seconds = {"members": time.perf_counter() - begin}
+        self.choices.append(Choice(NAME, f"{strength:g}", f"held-out losses: {told}"))
+
+    def finish(self, strength: float, start: Slopes) -> None:
+        """Fit once more with all rows: what was held out has served its purpose."""
+        fits, plan = self.fits, self.plan
+        if fits.fold_of is None or fits.out_of_time:
+            return
+        whole = solve(plan.loss, self.design, fits.rows, plan.intercept, strength, start)
+        for own in self.members:
+            self.finished[NAME, own.number] = self.member(own.number, LinearTrial(whole))
 
     def groups(self) -> list[list[Member]]:
         """Return the members whose share is to be found."""
-        return [self.members]
+        return [self.members] if self.members else []
 
     def models(
-        self,
-        design: np.ndarray | sparse.csr_array,
-        number: int,
-        strengths: Sequence[float],
-        start: Slopes | None = None,
-    ) -> list[tuple[Slopes, float, np.ndarray]]:
-        """Return the model of every strength, its held-out loss and its held-out predictions."""
-        fits, plan = self.fits, self.plan
+        self, number: int, strengths: Sequence[float], start: Slopes | None = None
+    ) -> list[LinearTrial]:
+        """Fit the rows that a member does not hold out, with each strength in turn."""
+        fits, plan, design = self.fits, self.plan, self.design
         rows, held_out = hold_out(fits.rows, fits.held_out, fits.fold_of, number)
         assert held_out is not None
         held_design = self.view.design(held_out.columns)
         if fits.fold_of is not None:
             design = design[fits.fold_of != number % (fits.fold_of.max() + 1)]
-        out = []
+        out: list[LinearTrial] = []
         for strength in strengths:
+            if out and fits.out_of_time:
+                out.append(out[-1])
+                continue
             start = solve(plan.loss, design, rows, plan.intercept, strength, start)
             raw = start.predict(held_design, plan.intercept)
-            out.append((start, plan.loss.value(held_out.y, raw, held_out.weight), raw))
+            out.append(LinearTrial(start, plan.loss.value(held_out.y, raw, held_out.weight), raw))
         return out
 
-    def member(self, number: int, model: Slopes, raw: np.ndarray | None) -> Member:
-        """Return the model as a member, on the knots of the member of this number."""
+    def member(self, number: int, trial: LinearTrial) -> Member:
+        """Return a model as a member, on the knots of the member of this number."""
         maps = self.fits.member_maps(number)
-        cores = self.view.cores(maps, model, self.plan.intercept)
-        return Member(maps, Solution(cores, held_out=raw), 0.0, number, NAME)
+        cores = self.view.cores(maps, trial.slopes, self.plan.intercept)
+        return Member(maps, Solution(cores, held_out=trial.raw), 0.0, number, NAME)

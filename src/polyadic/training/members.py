@@ -106,12 +106,12 @@ def train(
                 StrategyTraining(Fits(one, rows, held_out, pool, bar, deadline))
                 for one in (plan, *plan.others)
             ]
-            linear = []
+            linear: list[LinearTraining] = []
             if plan.mixed and possible(plan.maps, len(plan.intercept)):
                 linear.append(LinearTraining(own[-1].fits))
             # BLAS threads beside those of the pool wait for each other; matrices here are small.
             with threadpool_limits(1, "blas") if plan.mixed else nullcontext():
-                pool.side_by_side([one.train for one in (*own, *linear)])
+                pool.side_by_side([*(one.train for one in own), *(one.train for one in linear)])
         return _mix(own, linear, rows, held_out)
     finally:
         if bar is not None:
@@ -373,7 +373,7 @@ def _mix(
     held_out: CodedRows | None,
 ) -> Training:
     """Return the members of all strategies, with shares that held-out rows choose."""
-    every = (*strategies, *linear)
+    every: list[StrategyTraining | LinearTraining] = [*strategies, *linear]
     groups = [group for one in every for group in one.groups()]
     groups, shares, choices = _find_shares(groups, strategies[0].fits, rows, held_out)
     finished = {place: member for one in every for place, member in one.finished.items()}

@@ -17,8 +17,8 @@ from polyadic.data.rows import CodedRows
 from polyadic.objective.losses import Loss
 from polyadic.training.merge import Member
 
-# Shares are pulled towards those of `_plausible` by this times the uncertainty of the differences of
-# the strategies' losses. On inner splits, factors from 0.3 to 3 make little difference.
+# Shares are pulled towards those of `_plausible` by this times the uncertainty of the differences
+# of the strategies' losses. On inner splits, factors from 0.3 to 3 make little difference.
 _PULL = 2.0
 _BLOCKS = 20  # of held-out rows, by which that uncertainty is estimated; chosen by hand
 _TINY = np.finfo(float).tiny
