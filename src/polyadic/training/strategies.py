@@ -253,7 +253,7 @@ class MixedPrior(TensorPrior):
     refine: ClassVar[tuple[float, ...]] = (10**0.5,)
     most_pilots: ClassVar[int] = 2
     # Multiplications of one sweep, about; members have no higher rank than this allows. Chosen by
-    # hand: five columns and 4,000 rows may have a rank of 48.
+    # hand: five columns and 4,000 rows may have a rank of 40.
     most_products: ClassVar[float] = 1.5e8
     # A short table has as many pilots and members as the other strategy: its held-out rows are few.
     n_members_of_short_tables: ClassVar[int] = 5
@@ -263,11 +263,11 @@ class MixedPrior(TensorPrior):
     ) -> tuple[int, int]:
         """Return the ranks of pilots and members, for columns of so many elements.
 
-        Per column and sweep, normal equations take n R^2 products, and their solution about
-        3 d R^3 (measured with `benchmarks/als.py`).
+        Per column and sweep, normal equations take n R^2 products, and their solution as long as
+        about 3 d R^3: the ratio of both in a profile of a fit.
 
         >>> MixedPrior().affordable_ranks(4_000, [64] * 5, (24, 64))
-        (24, 48)
+        (24, 40)
         """
         low, high = ranks
         costs = (len(dims) * n_rows * r**2 + 3 * sum(dims) * r**3 for r in range(low, high + 1, 8))
