@@ -32,7 +32,7 @@ from polyadic.maps import Hat
 from polyadic.objective import prior
 from polyadic.solvers import loop
 from polyadic.training import members, mixing, screening
-from polyadic.training.strategies import FactorPenalties
+from polyadic.training.strategies import FactorPenalties, MixedPrior
 
 SETS = [
     "airfoil",
@@ -94,6 +94,10 @@ SHARED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("factor penalties alone", only("factor penalties"), {}),
     ("tensor prior alone", only("tensor prior"), {}),
     ("additive alone", only("additive"), {}),
+    ("linear alone", only("linear"), {}),
+    ("no linear model", without(members, possible=lambda *args: False), {}),
+    ("shares not pulled", without(mixing, _PULL=0.0), {}),
+    ("tensor prior of rank 24", without(MixedPrior, ranks=(24, 24)), {}),
     ("equal shares", without(mixing, find_shares=equal_shares), {}),
     ("all columns, no search", without(screening, search=no_search), {}),
     ("no terms to start from", without(screening, search=no_seeds), {}),
@@ -116,6 +120,7 @@ CLASS_VARIANTS: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     *SHARED,
     ("labels that are certain", without(FactorPenalties, prepare=lambda self, p, maps: p), {}),
     ("no lower limit of the spread", without(prior, _LEAST_TOTAL_SPREAD=0.0), {}),
+    ("spreads start 30 times as large", without(prior, _FIRST_TOTAL_SPREAD=30.0), {}),
     ("one member", nothing, {"n_members": 1}),
 ]
 
@@ -169,7 +174,8 @@ def main() -> None:
     if not args.classes:
         small = ["airfoil", "concrete", "diabetes", "energy"]
         compare(small if args.quick else SETS, CPRegressor, VARIANTS)
-    compare(["breast_cancer"] if args.quick else CLASSES, CPClassifier, CLASS_VARIANTS)
+    small = ["breast_cancer", "hpc", "phoneme"]
+    compare(small if args.quick else CLASSES, CPClassifier, CLASS_VARIANTS)
 
 
 if __name__ == "__main__":
