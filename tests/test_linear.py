@@ -42,7 +42,8 @@ def solved(task, strength, rows, family):
     intercept = np.broadcast_to(loss.baseline(rows.y, rows.weight), 3 if "three" in task else 1)
     view = Straight.learn(family, rows)
     design = view.design(rows.columns)
-    return view, linear.solve(loss, design, rows, intercept.astype(float), strength), intercept
+    [model] = linear.solve(loss, design, rows, intercept.astype(float), (strength,))
+    return view, model, intercept
 
 
 @pytest.mark.parametrize("task", LOSSES)
@@ -97,11 +98,12 @@ def test_a_weight_of_two_is_the_row_twice(task):
 def test_other_maps_and_too_many_slopes_are_left_to_the_other_strategies():
     x = np.arange(10.0)
     hat, spline = maps.Hat(4).fit(x), maps.BSpline().fit(x)
-    many = maps.OneHot().fit(np.arange(3000))
-    assert linear.possible([hat, hat], 1)
-    assert not linear.possible([hat, spline], 1)
-    assert linear.possible([hat, many], 1)
-    assert not linear.possible([hat, many], 2)
+    many = maps.OneHot().fit(np.arange(2000))
+    assert linear.possible([hat, hat], 100, 1)
+    assert not linear.possible([hat, spline], 100, 1)
+    assert linear.possible([hat, many], 100, 1)
+    assert not linear.possible([hat, many], 100, 2)
+    assert not linear.possible([hat, hat], 10**8, 1)
 
 
 def test_columns_without_a_single_known_value_do_no_harm():
@@ -115,6 +117,31 @@ def test_columns_without_a_single_known_value_do_no_harm():
     assert np.all(
         np.isfinite(view.cores(family, model, intercept).contract(encode(family, rows.columns)))
     )
+
+
+@pytest.mark.parametrize("total", [1.0, 1e16])
+def test_weights_of_any_size_can_be_solved(total):
+    family, rows = table()
+    rows = CodedRows(rows.columns, rows.y, np.full(200, total / 200))
+    _, model, _ = solved("numbers", 0.1, rows, family)
+    assert np.all(np.isfinite(model.slopes))
+
+
+def test_a_constant_column_has_no_slope_whatever_its_value():
+    family, rows = table()
+    constant = np.full(200, 0.1)
+    constant[:50] = np.nan
+    rows = CodedRows([*rows.columns, constant], rows.y, rows.weight)
+    view = Straight.learn([*family, maps.Hat().fit(constant)], rows)
+    assert np.all(view.design(rows.columns)[:, -1] == 0)
+
+
+def test_a_deadline_leaves_the_first_strengths():
+    family, rows = table("two classes")
+    design = Straight.learn(family, rows).design(rows.columns)
+    args = (losses.Logistic(), design, rows, np.zeros(1), (10.0, 1.0, 0.1))
+    assert len(linear.solve(*args)) == 3
+    assert len(linear.solve(*args, out_of_time=lambda: True)) == 1
 
 
 def separable(n=300, n_columns=12, seed=0):

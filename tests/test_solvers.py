@@ -6,6 +6,7 @@ import needs
 import numpy as np
 import parts
 import pytest
+from threadpoolctl import threadpool_info
 
 from polyadic import inits, losses, maps, networks
 from polyadic.data.features import encode
@@ -13,6 +14,7 @@ from polyadic.networks.cores import NetworkCores
 from polyadic.objective.penalties import PENALTIES, Penalty
 from polyadic.objective.problem import Problem, Rows
 from polyadic.solvers.adam import Adam
+from polyadic.solvers.blas import one_blas_thread
 from polyadic.solvers.registry import FUSED
 
 needs.package("torch")
@@ -165,3 +167,18 @@ def test_a_wide_model_that_is_split_among_threads_is_penalised(penalty):
         found.append(solver.solve(own, start("adam", own), None, np.random.default_rng(0)).cores)
     pairs = zip(*(cores.factors for cores in found))
     assert any(not np.array_equal(a, b) for a, b in pairs)
+
+
+def test_overlapping_limits_of_blas_are_lifted_by_the_last():
+    def counts():
+        return [own["num_threads"] for own in threadpool_info() if own["user_api"] == "blas"]
+
+    before = counts()
+    first, second = one_blas_thread(), one_blas_thread()
+    first.__enter__()
+    second.__enter__()
+    assert set(counts()) == {1}
+    first.__exit__(None, None, None)
+    assert set(counts()) == {1}
+    second.__exit__(None, None, None)
+    assert counts() == before

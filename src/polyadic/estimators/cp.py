@@ -22,7 +22,7 @@ class CPRegressor(Regression, CPEstimator):
         Feature map of the columns: "auto" (hats for numbers, one-hot for categories), the name or
         an instance of a map for all numeric columns, or a dict from column to map.
     rank : int or "auto", default="auto"
-        Number of rank-one terms R of each member. "auto" is 32, and 24 for the tensor prior.
+        Number of rank-one terms R of each member. "auto" is 32, and 24 to 64 for the tensor prior.
     loss : str or Loss, default="squared_error"
         "squared_error", "absolute_error", "quantile", "huber", "poisson", an instance from
         `polyadic.losses`, or a loss of your own (docs/losses.md).
@@ -194,7 +194,7 @@ class CPClassifier(Classification, CPEstimator):
 
     Two classes share one output; K > 2 classes have K.
 
-    As in `CPRegressor`, three strategies are trained and merged by shares that held-out rows
+    As in `CPRegressor`, four strategies are trained and merged by shares that held-out rows
     choose (docs/defaults.md), as long as `solver`, `max_iter`, `l2`, `smoothness`, `order_alpha`,
     `init` and `engine` keep their defaults and there are several members. With one member, two
     classes have a prior on the weight tensor, by solver="als": held-out rows then only choose how

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from polyadic.data.features import LocalFeatures
 from polyadic.kernels.losses import weighted_losses
@@ -35,6 +34,7 @@ from polyadic.networks.cores import NetworkCores
 from polyadic.networks.trains import Point, Train
 from polyadic.objective.problem import Problem
 from polyadic.solvers.batches import BatchColumn, Batches, DenseColumn
+from polyadic.solvers.blas import one_blas_thread
 from polyadic.solvers.contract import Report, Solution, SolverSettings, check
 from polyadic.solvers.loop import Schedule, TrainingLoop
 
@@ -94,7 +94,7 @@ class Riemannian(Schedule):
         check_format(self.device, cores)
         check(self, problem)
         # Matrices are small: several threads would be slower.
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             return RiemannianLoop(self, problem, cores).run(rng, report, resumed)
 
 

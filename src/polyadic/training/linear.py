@@ -7,7 +7,7 @@ Its penalty, L2 on the slopes of standardised columns, is chosen on held-out row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,15 +32,23 @@ NAME = "linear"
 # Penalties to try, strongest first, since each fit starts from the one before. One is that of
 # logistic regression with C = 1.
 _STRENGTHS = (1000.0, 100.0, 10.0, 1.0, 0.1)
-_MOST_SLOPES = 4000  # of all outputs together; above it, a linear model is not tried
+# Slopes of all outputs together, and numbers in the table, up to which a linear model is tried: one
+# takes the cube of the former in multiplications, the other 8 bytes each, twice. Chosen by hand.
+_MOST_SLOPES, _MOST_NUMBERS = 3000, 5e7
+_SPARSE = 0.1  # share of non-zeros below which a matrix is kept as sparse; chosen by hand
+# Least diagonal entry of normal equations, as a share of the largest; chosen by hand.
+_FLOOR = 1e-10
 _MOST_STEPS = 200  # of L-BFGS; chosen by hand, as is the tolerance of its gradient
 _TOLERANCE = 1e-5
 
 
-def possible(maps: Sequence[FeatureMap], n_outputs: int) -> bool:
-    """Tell whether these maps can hold a straight line, and the slopes are not too many."""
-    known = all(isinstance(m, Hat | OneHot) for m in maps)
-    return known and n_outputs * sum(map(_n_slopes, maps)) <= _MOST_SLOPES
+def possible(maps: Sequence[FeatureMap], n_rows: int, n_outputs: int) -> bool:
+    """Tell whether these maps can hold a straight line, and the linear model is small enough."""
+    # A subclass may encode in another way.
+    known = all(type(m) in (Hat, OneHot) for m in maps)
+    n_slopes = sum(map(_n_slopes, maps))
+    numbers = n_rows * sum(isinstance(m, Hat) for m in maps)
+    return known and n_outputs * n_slopes <= _MOST_SLOPES and numbers <= _MOST_NUMBERS
 
 
 def _n_slopes(m: FeatureMap) -> int:
@@ -69,17 +77,19 @@ class Straight:
         for n, (m, x) in enumerate(zip(maps, rows.columns)):
             known = ~np.isnan(x) if isinstance(m, Hat) else np.zeros(0, dtype=bool)
             if known.any():
-                weight = rows.weight[known] / rows.weight[known].sum()
-                centres[n] = weight @ x[known]
-                scales[n] = np.sqrt(weight @ (x[known] - centres[n]) ** 2) or 1.0
+                centres[n] = x[known][0]
+                if np.ptp(x[known]) > 0:  # rounding would give a constant column a scale
+                    weight = rows.weight[known] / rows.weight[known].sum()
+                    centres[n] = weight @ x[known]
+                    scales[n] = np.sqrt(weight @ (x[known] - centres[n]) ** 2)
         return cls(maps, centres, scales)
 
     def design(self, columns: Sequence[np.ndarray]) -> np.ndarray | sparse.csr_array:
         """Return what the slopes are multiplied with, (n, number of slopes)."""
         parts = [self._column(n, x) for n, x in enumerate(columns)]
-        if any(sparse.issparse(part) for part in parts):
+        if len(columns) < _SPARSE * sum(part.shape[1] for part in parts):
             return sparse.hstack(parts).tocsr()
-        return np.hstack(parts)
+        return np.hstack([part.toarray() if sparse.issparse(part) else part for part in parts])
 
     def _column(self, n: int, x: np.ndarray) -> np.ndarray | sparse.csr_array:
         m = self.maps[n]
@@ -126,13 +136,35 @@ def solve(
     design: np.ndarray | sparse.csr_array,
     rows: CodedRows,
     intercept: np.ndarray,
-    strength: float,
+    strengths: Sequence[float],
     start: Slopes | None = None,
-) -> Slopes:
-    """Minimise the mean loss plus strength * |slopes|^2 / 2 over the number of rows."""
-    penalty = strength / rows.effective_rows()
+    out_of_time: Callable[[], bool] = lambda: False,
+) -> list[Slopes]:
+    """Minimise the mean loss plus strength * |slopes|^2 / 2 over the number of rows.
+
+    Returns a model for every strength; when time is over, only for the first ones.
+    """
+    penalties = [strength / rows.effective_rows() for strength in strengths]
     if loss.quadratic:
-        return _solve_squares(design, rows, intercept, penalty)
+        return _solve_squares(design, rows, intercept, penalties)
+    out: list[Slopes] = []
+    for penalty in penalties:
+        if not out or not out_of_time():
+            start = _minimise(loss, design, rows, intercept, penalty, start, out_of_time)
+            out.append(start)
+    return out
+
+
+def _minimise(
+    loss: Loss,
+    design: np.ndarray | sparse.csr_array,
+    rows: CodedRows,
+    intercept: np.ndarray,
+    penalty: float,
+    start: Slopes | None,
+    out_of_time: Callable[[], bool],
+) -> Slopes:
+    """Minimise any loss by L-BFGS."""
     n_outputs, n_slopes = len(intercept), design.shape[1]
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
@@ -142,30 +174,49 @@ def solve(
         inner = design.T @ slope + penalty * now.slopes
         return value, np.concatenate([slope.sum(axis=0), inner.ravel()])
 
+    def after_step(flat: np.ndarray) -> None:
+        if out_of_time():
+            raise StopIteration
+
     first = np.zeros(n_outputs * (1 + n_slopes))
     if start is not None:
         first = np.concatenate([start.bias, start.slopes.ravel()])
     options = {"maxiter": _MOST_STEPS, "gtol": _TOLERANCE, "ftol": 1e-10}
-    flat = minimize(objective, first, jac=True, method="L-BFGS-B", options=options).x
-    return Slopes(flat[:n_outputs], flat[n_outputs:].reshape(n_slopes, n_outputs))
+    found = minimize(
+        objective, first, jac=True, method="L-BFGS-B", options=options, callback=after_step
+    )
+    return Slopes(found.x[:n_outputs], found.x[n_outputs:].reshape(n_slopes, n_outputs))
 
 
 def _solve_squares(
-    design: np.ndarray | sparse.csr_array, rows: CodedRows, intercept: np.ndarray, penalty: float
-) -> Slopes:
-    """Solve the normal equations."""
+    design: np.ndarray | sparse.csr_array,
+    rows: CodedRows,
+    intercept: np.ndarray,
+    penalties: Sequence[float],
+) -> list[Slopes]:
+    """Solve the normal equations with each penalty."""
     weight = rows.weight / rows.weight.sum()
     mean = design.T @ weight
     target = rows.y - intercept
     mean_y = weight @ target
-    scaled = sparse.diags_array(weight) if sparse.issparse(design) else weight[:, None]
-    weighted = scaled @ design if sparse.issparse(design) else scaled * design
-    gram = design.T @ weighted
-    gram = (gram.toarray() if sparse.issparse(gram) else gram) - np.outer(mean, mean)
-    # The squared error is not halved: neither is the penalty.
-    gram[np.diag_indices_from(gram)] += 0.5 * penalty + np.finfo(float).tiny
-    slopes = cho_solve(cho_factor(gram), weighted.T @ target - np.outer(mean, mean_y))
-    return Slopes(mean_y - mean @ slopes, slopes)
+    if sparse.issparse(design):
+        weighted = sparse.diags_array(weight) @ design
+        gram = (design.T @ weighted).toarray()
+    else:
+        weighted = weight[:, None] * design
+        gram = design.T @ weighted
+    gram -= np.outer(mean, mean)
+    moment = weighted.T @ target - np.outer(mean, mean_y)
+    diagonal = np.diag_indices_from(gram)
+    floor = _FLOOR * gram.diagonal().max(initial=0.0) + np.finfo(float).tiny
+    out = []
+    for penalty in penalties:
+        # Half of it: so is the gradient of the squared error, on both sides of these equations.
+        raised = gram.copy()
+        raised[diagonal] += max(0.5 * penalty, floor)
+        slopes = cho_solve(cho_factor(raised), moment)
+        out.append(Slopes(mean_y - mean @ slopes, slopes))
+    return out
 
 
 class LinearTrial(NamedTuple):
@@ -188,7 +239,7 @@ class LinearTraining:
     def train(self) -> None:
         """Choose the penalty on held-out rows, and fit a model without the rows of each fold.
 
-        Nothing more is started after the deadline of the fit.
+        After the deadline of the fit, only what is needed for one member is finished.
         """
         fits, plan, rows = self.fits, self.plan, self.fits.rows
         if fits.out_of_time:
@@ -198,11 +249,15 @@ class LinearTraining:
         n_models = 1 if fits.fold_of is None else plan.n_members  # else all have the same rows
         # Few held-out rows say little, so every member tries the strengths on a short table.
         n_trying = n_models if len(rows) < FactorPenalties.long else 1
-        tried = [self.models(number, _STRENGTHS) for number in range(n_trying)]
-        losses = np.mean([[one.loss for one in own] for own in tried], axis=0)
+        tried: list[list[LinearTrial]] = []
+        for number in range(n_trying):
+            if not tried or not fits.out_of_time:
+                tried.append(self.models(number, _STRENGTHS))
+        n_common = min(map(len, tried))
+        losses = np.mean([[one.loss for one in own[:n_common]] for own in tried], axis=0)
         best = int(np.argmin(losses))
         chosen, strength = [own[best] for own in tried], _STRENGTHS[best]
-        for number in range(n_trying, n_models):
+        for number in range(len(chosen), n_models):
             if not fits.out_of_time:
                 chosen += self.models(number, (strength,), chosen[0].slopes)
         for number in range(plan.n_members if fits.fold_of is None else len(chosen)):
@@ -216,9 +271,21 @@ class LinearTraining:
         fits, plan = self.fits, self.plan
         if fits.fold_of is None or fits.out_of_time:
             return
-        whole = solve(plan.loss, self.design, fits.rows, plan.intercept, strength, start)
+        [whole] = self.solve(self.design, fits.rows, (strength,), start)
         for own in self.members:
             self.finished[NAME, own.number] = self.member(own.number, LinearTrial(whole))
+
+    def solve(
+        self,
+        design: np.ndarray | sparse.csr_array,
+        rows: CodedRows,
+        strengths: Sequence[float],
+        start: Slopes | None,
+    ) -> list[Slopes]:
+        """Fit these rows with each strength, until time is over."""
+        plan, fits = self.plan, self.fits
+        args = (plan.loss, design, rows, plan.intercept, strengths, start)
+        return solve(*args, lambda: fits.out_of_time)
 
     def groups(self) -> list[list[Member]]:
         """Return the members whose share is to be found."""
@@ -234,14 +301,10 @@ class LinearTraining:
         held_design = self.view.design(held_out.columns)
         if fits.fold_of is not None:
             design = design[fits.fold_of != number % (fits.fold_of.max() + 1)]
-        out: list[LinearTrial] = []
-        for strength in strengths:
-            if out and fits.out_of_time:
-                out.append(out[-1])
-                continue
-            start = solve(plan.loss, design, rows, plan.intercept, strength, start)
-            raw = start.predict(held_design, plan.intercept)
-            out.append(LinearTrial(start, plan.loss.value(held_out.y, raw, held_out.weight), raw))
+        out = []
+        for model in self.solve(design, rows, strengths, start):
+            raw = model.predict(held_design, plan.intercept)
+            out.append(LinearTrial(model, plan.loss.value(held_out.y, raw, held_out.weight), raw))
         return out
 
     def member(self, number: int, trial: LinearTrial) -> Member:

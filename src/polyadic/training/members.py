@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from polyadic.data.rows import CodedRows
 from polyadic.data.slots import n_slots
 from polyadic.kernels.examples import Form, Needs
 from polyadic.kernels.losses import OWN
 from polyadic.networks.cp import CPCores
+from polyadic.solvers.blas import one_blas_thread
 from polyadic.solvers.contract import Solution, Solver
 from polyadic.solvers.inits import NearOne
 from polyadic.solvers.threads import MANY_SLOTS
@@ -107,12 +107,14 @@ def train(
                 for one in (plan, *plan.others)
             ]
             linear: list[LinearTraining] = []
-            if plan.mixed and possible(plan.maps, len(plan.intercept)):
+            if plan.mixed and possible(plan.maps, len(rows), len(plan.intercept)):
                 linear.append(LinearTraining(own[-1].fits))
             # BLAS threads beside those of the pool wait for each other; matrices here are small.
-            with threadpool_limits(1, "blas") if plan.mixed else nullcontext():
-                pool.side_by_side([*(one.train for one in own), *(one.train for one in linear)])
-        return _mix(own, linear, rows, held_out)
+            with one_blas_thread() if plan.mixed else nullcontext():
+                # The linear model is the cheapest: first, for a fit that ends by its deadline.
+                firsts = [partial(pool.run, LinearTraining.train, [one]) for one in linear]
+                pool.side_by_side([*firsts, *(one.train for one in own)])
+                return _mix(own, linear, rows, held_out)
     finally:
         if bar is not None:
             bar.close()
@@ -172,6 +174,8 @@ class StrategyTraining:
             lead = self.find_length(self.find_rate(lead))
         piloted = time.perf_counter()
         rank = strategy.member_rank(strength, plan.ranks)
+        if lead and self.fits.out_of_time:  # the pilots are all that there is
+            rank = plan.ranks[0]
         keeps = strategy.keeps_pilots and rank == plan.ranks[0]
         kept = lead[: plan.n_members] if keeps else []
         if plan.ranks[0] < plan.ranks[1]:
@@ -321,7 +325,7 @@ class StrategyTraining:
         numbers = [member.number for member in members]
         fits = self.fits
         y, weight = mixing.held_out_targets(fits.rows, fits.held_out, fits.fold_of, numbers)
-        raw = mixing.held_out_raw(members, numbers)
+        raw = mixing.held_out_raw(members, fits.fold_of, numbers)
         blocks = np.array_split(np.arange(len(y)), min(_BLOCKS, len(y)))
         loss = self.plan.loss
         return np.array([loss.value(y[b], raw[b], weight[b]) for b in blocks if weight[b].any()])
@@ -408,7 +412,7 @@ def _find_shares(
         return groups[:1], np.ones(1), []
     loss = fits.plan.loss
     y, weight = mixing.held_out_targets(rows, held_out, fits.fold_of, numbers)
-    raws = np.array([mixing.held_out_raw(group, numbers) for group in groups])
+    raws = np.array([mixing.held_out_raw(group, fits.fold_of, numbers) for group in groups])
     shares = mixing.find_shares(loss, y, weight, raws)
     mixed = loss.value(y, np.tensordot(shares, raws, 1), weight)
     alone = [loss.value(y, raw, weight) for raw in raws]

@@ -34,7 +34,7 @@ class Member:
     number : int
         It holds out the fold of this number.
     kind : str
-        The strategy that it was trained by, or "additive".
+        The strategy that it was trained by, "additive" or "linear".
     share : float
         Its weight in the mean of all members, relative to the others.
     """

@@ -98,10 +98,13 @@ def _plausible(
 def held_out_targets(
     rows: CodedRows, held_out: CodedRows | None, fold_of: np.ndarray | None, numbers: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return target and weight of the held-out rows of these members, member by member."""
+    """Return target and weight of the held-out rows of these members, member by member.
+
+    Held-out rows that the user gave are those of every member, and are returned once.
+    """
     if fold_of is None:
         assert held_out is not None
-        return np.concatenate([held_out.y] * len(numbers)), np.tile(held_out.weight, len(numbers))
+        return held_out.y, held_out.weight
     own = [np.flatnonzero(fold_of == number % (fold_of.max() + 1)) for number in numbers]
     chosen = np.concatenate(own)
     return rows.y[chosen], rows.weight[chosen]
@@ -112,10 +115,16 @@ def common_numbers(groups: Sequence[Sequence[Member]]) -> list[int]:
     return sorted(set.intersection(*({member.number for member in group} for group in groups)))
 
 
-def held_out_raw(members: Sequence[Member], numbers: Sequence[int]) -> np.ndarray:
-    """Return what members of these numbers predict for their held-out rows, one below another."""
+def held_out_raw(
+    members: Sequence[Member], fold_of: np.ndarray | None, numbers: Sequence[int]
+) -> np.ndarray:
+    """Return what members of these numbers predict for their held-out rows, one below another.
+
+    For held-out rows that the user gave, the mean of the members.
+    """
     by_number = {member.number: member.solution.held_out for member in members}
-    return np.concatenate([by_number[number] for number in numbers])
+    own = [by_number[number] for number in numbers]
+    return np.mean(own, axis=0) if fold_of is None else np.concatenate(own)
 
 
 def with_share(members: Sequence[Member], share: float) -> list[Member]:

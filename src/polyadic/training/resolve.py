@@ -171,9 +171,9 @@ def _cp_plan(
 
 
 def _mixes(params: CPSettings, init: inits.Init, task: Task) -> bool:
-    """Tell whether both strategies are trained and mixed.
+    """Tell whether several strategies are trained and mixed.
 
-    That takes held-out rows, several members, a loss and maps for which both are possible, and
+    That takes held-out rows, several members, a loss and maps for which they are possible, and
     penalties, init and length that are left to the library.
     """
     fraction = params.validation_fraction if params.early_stopping else 0.0
@@ -192,7 +192,7 @@ def _mixes(params: CPSettings, init: inits.Init, task: Task) -> bool:
         and task.loss.code in (SQUARED, LOGISTIC, SOFTMAX)
         and dense_slots(task.maps) == 0
         and max(map(n_slots, task.maps)) <= MOST_SLOTS
-        and working_memory(task.maps, MixedPrior.ranks[1], 0) <= _MOST_MEMORY
+        and working_memory(task.maps, MixedPrior.ranks[0], 0) <= _MOST_MEMORY
     )
 
 
@@ -217,7 +217,7 @@ def _screened(
 def _mixture(params: CPSettings, init: inits.Init, task: Task) -> Plan:
     """Return the plan of factor penalties, mixed with the tensor prior."""
     decisions = Decisions(params, task, CP_PEAK_RATE)
-    decisions.note("strategy", "factor penalties, tensor prior, additive", "mixed by held-out rows")
+    decisions.note("strategy", "factor penalties, tensor prior, additive, linear", "mixed by held-out rows")
     one_sweep = task.loss.code in (SQUARED, LOGISTIC)
     name = "als+adam" if one_sweep else "adam"
     why = "one sweep is a good start for this loss" if one_sweep else "for many classes"
