@@ -8,7 +8,8 @@ from threading import Lock
 
 from threadpoolctl import threadpool_limits
 
-_lock, _limits = Lock(), []  # one entry per block that is being run; the first holds the limit
+_lock = Lock()
+_limits: list[threadpool_limits] = []  # one entry per block that is being run, all the same
 
 
 @contextmanager

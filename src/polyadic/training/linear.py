@@ -89,7 +89,9 @@ class Straight:
         parts = [self._column(n, x) for n, x in enumerate(columns)]
         if len(columns) < _SPARSE * sum(part.shape[1] for part in parts):
             return sparse.hstack(parts).tocsr()
-        return np.hstack([part.toarray() if sparse.issparse(part) else part for part in parts])
+        return np.hstack(
+            [part if isinstance(part, np.ndarray) else part.toarray() for part in parts]
+        )
 
     def _column(self, n: int, x: np.ndarray) -> np.ndarray | sparse.csr_array:
         m = self.maps[n]
@@ -268,7 +270,7 @@ class LinearTraining:
 
     def finish(self, strength: float, start: Slopes) -> None:
         """Fit once more with all rows: what was held out has served its purpose."""
-        fits, plan = self.fits, self.plan
+        fits = self.fits
         if fits.fold_of is None or fits.out_of_time:
             return
         [whole] = self.solve(self.design, fits.rows, (strength,), start)

@@ -123,7 +123,7 @@ def held_out_raw(
     For held-out rows that the user gave, the mean of the members.
     """
     by_number = {member.number: member.solution.held_out for member in members}
-    own = [by_number[number] for number in numbers]
+    own = [np.asarray(by_number[number]) for number in numbers]
     return np.mean(own, axis=0) if fold_of is None else np.concatenate(own)
 
 

@@ -217,7 +217,9 @@ def _screened(
 def _mixture(params: CPSettings, init: inits.Init, task: Task) -> Plan:
     """Return the plan of factor penalties, mixed with the tensor prior."""
     decisions = Decisions(params, task, CP_PEAK_RATE)
-    decisions.note("strategy", "factor penalties, tensor prior, additive, linear", "mixed by held-out rows")
+    decisions.note(
+        "strategy", "factor penalties, tensor prior, additive, linear", "mixed by held-out rows"
+    )
     one_sweep = task.loss.code in (SQUARED, LOGISTIC)
     name = "als+adam" if one_sweep else "adam"
     why = "one sweep is a good start for this loss" if one_sweep else "for many classes"
