@@ -184,5 +184,5 @@ def test_held_out_rows_of_the_user_choose_the_share(monkeypatch):
         members.mixing, "find_shares", lambda *args: seen.append(args[3]) or find(*args)
     )
     CPClassifier(random_state=0).fit(frame[:400], y[:400], X_val=frame[400:], y_val=y[400:])
-    assert len(seen[0]) == 4
+    assert seen[0].shape == (4, 200, 1)  # four strategies; every row once
     assert np.all(np.isfinite(seen[0]))

@@ -107,3 +107,12 @@ def test_an_additive_table_gets_an_additive_share_and_no_worse_a_model():
     assert "additive" in model.plan_["shares"]
     best = log_loss(y[600:], 1 / (1 + np.exp(-raw[600:])))
     assert log_loss(y[600:], model.predict_proba(X[600:])[:, 1]) < 1.1 * best
+
+
+def test_a_column_of_many_categories_is_mixed_too():
+    rng = np.random.default_rng(0)
+    codes = np.arange(60_000) % 30_000
+    X = np.column_stack([rng.normal(size=60_000), codes])
+    plan = parts.plan_of(CPRegressor(categorical_features=[1]), X, X[:, 0])
+    assert plan.mixed
+    assert plan.others[0].ranks == (24, 24)

@@ -14,6 +14,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 from scores import Set, compare, geometric, mean_ranks
 
 OWN = "cp"  # the model that is compared with the others
+MADE_UP = {"hidden"}  # sets that no claim is about
 BASE = "catboost"  # errors and times in the pictures are relative to it
 GROUPS = (
     "regression, small",
@@ -50,7 +51,25 @@ def tables(found: dict[str, Set]) -> str:
             parts.append(f"## {title}\n\n" + markdown(["", *models], rows))
     if OWN in models:
         parts.append(f"## {OWN} against the others\n\n{comparisons(found)}")
+    if BASE in models:
+        parts.append(f"## Every model against {BASE}\n\n{against_base(found)}")
     return "\n\n".join(parts)
+
+
+def against_base(found: dict[str, Set]) -> str:
+    """Return errors and times of every model relative to one, by kind of target; real sets only."""
+    rows = []
+    for kind in ("regression", "two classes", "many classes"):
+        sets = [s for s in found.values() if s.group.startswith(kind) and s.name not in MADE_UP]
+        for model in models_of(found):
+            told = compare(sets, model, BASE)
+            if told is not None and model != BASE:
+                below, worst = f"{told.n_below} of {told.n_sets}", f"{told.worst:.3f}"
+                numbers = [told.geometric, told.median]
+                cells = [f"{kind}: {model}", below, *(f"{n:.3f}" for n in numbers)]
+                rows.append([*cells, f"{worst} ({told.worst_set})", f"{told.time_median:.2f}"])
+    header = ["kind: model", "sets below", "geometric mean", "median", "worst", "time, median"]
+    return markdown(header, rows)
 
 
 def in_groups(found: dict[str, Set]) -> list[Set]:

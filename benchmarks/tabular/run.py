@@ -25,6 +25,7 @@ from verdicts import verdicts
 
 HERE = Path(__file__).resolve().parent
 SMALL = ["airfoil", "breast_cancer", "concrete", "diabetes", "digits", "energy"]  # for --quick
+CELL = ("set", "split", "model", "seed")  # what a fit is called by
 RESULTS = HERE.parents[1] / "results" / "tabular"
 
 
@@ -75,6 +76,9 @@ def run(args: argparse.Namespace, file: Path) -> list[Cell]:
 
     A cell is taken over if the code and the settings that it depends on are the same.
     """
+    if args.known:
+        latest = {tuple(c[n] for n in CELL): c for c in read_cells(file).values()}
+        return [c for c in latest.values() if c["set"] in args.sets and c["model"] in args.models]
     models, cells = modules("models", args.models), []
     known = {} if args.fresh else read_cells(file)
     warm: set[tuple] = set()
@@ -99,8 +103,7 @@ def read_cells(file: Path) -> dict[tuple, Cell]:
     """Return the cells of earlier runs, by what they depend on."""
     lines = file.read_text().splitlines() if file.exists() else []
     cells = [json.loads(line) for line in lines]
-    names = ("set", "split", "model", "seed", "code")
-    return {tuple(cell[name] for name in names): cell for cell in cells}
+    return {tuple(cell[name] for name in (*CELL, "code")): cell for cell in cells}
 
 
 def splits(args: argparse.Namespace) -> Iterator[tuple[ModuleType, Data, int]]:
@@ -147,6 +150,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=1, help="seeds 0, 1, ... of each fit")
     parser.add_argument("--inner", action="store_true", help="test on held-out training rows")
     parser.add_argument("--ebm-all", action="store_true", help="ebm on large sets too")
+    parser.add_argument("--known", action="store_true", help="fit nothing: print earlier fits")
     parser.add_argument("--fresh", action="store_true", help="run all fits, also known ones")
     args = parser.parse_args()
     args.sets = args.sets or (SMALL if args.quick else available("data"))

@@ -208,8 +208,8 @@ class CPClassifier(Classification, CPEstimator):
         an instance of a map for all numeric columns, or a dict from column to map.
     rank : int or "auto", default="auto"
         Number of rank-one terms R of each member. "auto" is 32, 64 for more than two classes, and
-        24 for the tensor prior; where that is alone, 16 to 64: the more interaction the pilots
-        find, the more.
+        24 to 64 for the tensor prior (16 to 64 where that is alone): the more interaction the
+        pilots find, the more.
     loss : str or Loss, default="log_loss"
         "log_loss", or "squared_error" on labels -1 and +1, as in the paper's recommender
         experiment.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import minimize
 from scipy.sparse.linalg import lsqr
 
 from polyadic.data.features import sparse_design
@@ -20,6 +19,7 @@ from polyadic.networks.cp import CanonicalPolyadic, CPCores, write_linear
 
 if TYPE_CHECKING:
     from polyadic.objective.problem import Problem
+from polyadic.solvers.linear import minimise_linear
 
 # Basis elements up to which the normal equations are formed, in cubic time; chosen by hand.
 _DENSE_LIMIT = 1000
@@ -264,22 +264,17 @@ def _least_squares(design, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
 
 def _minimise(design, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """Minimise the loss plus |slopes|^2 / (2 n), which is logistic regression with C = 1."""
-    n_outputs, n_elements = problem.n_outputs, design.shape[1]
-    total = problem.weight.sum()
-
-    def objective(flat):
-        slopes = flat[n_outputs:].reshape(n_elements, n_outputs)
-        raw = problem.intercept + flat[:n_outputs] + design @ slopes
-        gradient = problem.loss.gradient(problem.y, raw, problem.weight)
-        value = problem.loss.value(problem.y, raw, problem.weight)
-        value += 0.5 * np.sum(slopes**2) / total
-        pieces = gradient.sum(axis=0), (design.T @ gradient + slopes / total).ravel()
-        return value, np.concatenate(pieces)
-
-    zero = np.zeros(n_outputs * (1 + n_elements))
-    options = {"maxiter": 1000, "ftol": 1e-14, "gtol": 1e-9}
-    flat = minimize(objective, zero, jac=True, method="L-BFGS-B", options=options).x
-    return flat[:n_outputs], flat[n_outputs:].reshape(n_elements, n_outputs)
+    return minimise_linear(
+        problem.loss,
+        design,
+        problem.y,
+        problem.weight,
+        problem.intercept,
+        1.0 / problem.weight.sum(),
+        max_steps=1000,
+        slope_tolerance=1e-9,
+        loss_tolerance=1e-14,
+    )
 
 
 INITS: dict[str, type] = {"gaussian": Gaussian, "linear": Linear, "near_one": NearOne}

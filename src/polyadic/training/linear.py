@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
-from scipy.optimize import minimize
 
 from polyadic.data.features import sparse_design
 from polyadic.data.rows import CodedRows
@@ -23,6 +22,7 @@ from polyadic.maps.base import FeatureMap
 from polyadic.networks.cp import CPCores
 from polyadic.objective.losses import Loss
 from polyadic.solvers.contract import Solution
+from polyadic.solvers.linear import minimise_linear
 from polyadic.training.fits import Fits, hold_out
 from polyadic.training.merge import Member
 from polyadic.training.plan import Choice
@@ -32,14 +32,15 @@ NAME = "linear"
 # Penalties to try, strongest first, since each fit starts from the one before. One is that of
 # logistic regression with C = 1.
 _STRENGTHS = (1000.0, 100.0, 10.0, 1.0, 0.1)
-# Slopes of all outputs together, and numbers in the table, up to which a linear model is tried: one
-# takes the cube of the former in multiplications, the other 8 bytes each, twice. Chosen by hand.
+# A linear model is tried up to this many slopes, of all outputs together: normal equations take
+# their third power in multiplications. And up to this many numbers in the table, which are kept
+# twice, with 8 bytes each. Both chosen by hand.
 _MOST_SLOPES, _MOST_NUMBERS = 3000, 5e7
 _SPARSE = 0.1  # share of non-zeros below which a matrix is kept as sparse; chosen by hand
 # Least diagonal entry of normal equations, as a share of the largest; chosen by hand.
 _FLOOR = 1e-10
-_MOST_STEPS = 200  # of L-BFGS; chosen by hand, as is the tolerance of its gradient
-_TOLERANCE = 1e-5
+# Of L-BFGS: steps, and when it stops; all chosen by hand.
+_MOST_STEPS, _SLOPE_TOLERANCE, _LOSS_TOLERANCE = 200, 1e-5, 1e-10
 
 
 def possible(maps: Sequence[FeatureMap], n_rows: int, n_outputs: int) -> bool:
@@ -121,8 +122,7 @@ class Straight:
         return CPCores(factors, np.zeros((1, len(intercept))), intercept, additive)
 
 
-@dataclass(frozen=True)
-class Slopes:
+class Slopes(NamedTuple):
     """A linear model: bias : (L,), relative to the intercept, and slopes : (D, L)."""
 
     bias: np.ndarray
@@ -152,42 +152,22 @@ def solve(
     out: list[Slopes] = []
     for penalty in penalties:
         if not out or not out_of_time():
-            start = _minimise(loss, design, rows, intercept, penalty, start, out_of_time)
+            found = minimise_linear(
+                loss,
+                design,
+                rows.y,
+                rows.weight,
+                intercept,
+                penalty,
+                start,
+                out_of_time,
+                max_steps=_MOST_STEPS,
+                slope_tolerance=_SLOPE_TOLERANCE,
+                loss_tolerance=_LOSS_TOLERANCE,
+            )
+            start = Slopes(*found)
             out.append(start)
     return out
-
-
-def _minimise(
-    loss: Loss,
-    design: np.ndarray | sparse.csr_array,
-    rows: CodedRows,
-    intercept: np.ndarray,
-    penalty: float,
-    start: Slopes | None,
-    out_of_time: Callable[[], bool],
-) -> Slopes:
-    """Minimise any loss by L-BFGS."""
-    n_outputs, n_slopes = len(intercept), design.shape[1]
-
-    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        now = Slopes(flat[:n_outputs], flat[n_outputs:].reshape(n_slopes, n_outputs))
-        value, slope = loss.value_and_gradient(rows.y, now.predict(design, intercept), rows.weight)
-        value += 0.5 * penalty * float(np.sum(now.slopes**2))
-        inner = design.T @ slope + penalty * now.slopes
-        return value, np.concatenate([slope.sum(axis=0), inner.ravel()])
-
-    def after_step(flat: np.ndarray) -> None:
-        if out_of_time():
-            raise StopIteration
-
-    first = np.zeros(n_outputs * (1 + n_slopes))
-    if start is not None:
-        first = np.concatenate([start.bias, start.slopes.ravel()])
-    options = {"maxiter": _MOST_STEPS, "gtol": _TOLERANCE, "ftol": 1e-10}
-    found = minimize(
-        objective, first, jac=True, method="L-BFGS-B", options=options, callback=after_step
-    )
-    return Slopes(found.x[:n_outputs], found.x[n_outputs:].reshape(n_slopes, n_outputs))
 
 
 def _solve_squares(
@@ -248,7 +228,8 @@ class LinearTraining:
             return
         self.view = Straight.learn(plan.maps, rows)
         self.design = self.view.design(rows.columns)
-        n_models = 1 if fits.fold_of is None else plan.n_members  # else all have the same rows
+        # With held-out rows that the user gave, all members have the same rows.
+        n_models = 1 if fits.fold_of is None else plan.n_members
         # Few held-out rows say little, so every member tries the strengths on a short table.
         n_trying = n_models if len(rows) < FactorPenalties.long else 1
         tried: list[list[LinearTrial]] = []

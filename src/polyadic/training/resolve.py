@@ -24,7 +24,7 @@ from polyadic.solvers.blocks import working_memory
 from polyadic.solvers.contract import Solver, check_loss
 from polyadic.solvers.registry import FUSED, NETWORKS
 from polyadic.solvers.torch_solver import TorchOptim
-from polyadic.training import screening
+from polyadic.training import linear, screening
 from polyadic.training.compiling import prepare_fit
 from polyadic.training.decisions import CPSettings, Decisions, Settings
 from polyadic.training.plan import Choice, Plan, Task
@@ -217,9 +217,10 @@ def _screened(
 def _mixture(params: CPSettings, init: inits.Init, task: Task) -> Plan:
     """Return the plan of factor penalties, mixed with the tensor prior."""
     decisions = Decisions(params, task, CP_PEAK_RATE)
-    decisions.note(
-        "strategy", "factor penalties, tensor prior, additive, linear", "mixed by held-out rows"
-    )
+    names = ["factor penalties", "tensor prior", "additive"]
+    if linear.possible(task.maps, len(task.rows), task.n_outputs):
+        names.append(linear.NAME)
+    decisions.note("strategy", ", ".join(names), "mixed by held-out rows")
     one_sweep = task.loss.code in (SQUARED, LOGISTIC)
     name = "als+adam" if one_sweep else "adam"
     why = "one sweep is a good start for this loss" if one_sweep else "for many classes"
