@@ -75,7 +75,7 @@ def find_shares(loss: Loss, y: np.ndarray, weight: np.ndarray, raws: np.ndarray)
 def _plausible(
     loss: Loss, y: np.ndarray, weight: np.ndarray, raws: np.ndarray, alone: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """Return how plausible it is that each strategy is the best, (S,), and how sure that is.
+    """Return how plausible it is that each strategy is the best, (S,), and how uncertain.
 
     That is exp(-z), scaled to a sum of one, where z is the difference of a strategy's loss to the
     lowest, in standard errors: these are estimated from the losses of blocks of rows. The second
@@ -91,8 +91,8 @@ def _plausible(
     errors = (losses - losses[best]).std(axis=1, ddof=1) / np.sqrt(len(blocks))
     z = (alone - alone[best]) / np.maximum(errors, _TINY)
     plausible = np.exp(-np.where(others, z, 0.0))
-    sure = np.sum((plausible * errors)[others]) / max(np.sum(plausible[others]), _TINY)
-    return plausible / plausible.sum(), float(sure)
+    uncertainty = np.sum((plausible * errors)[others]) / max(np.sum(plausible[others]), _TINY)
+    return plausible / plausible.sum(), float(uncertainty)
 
 
 def held_out_targets(
