@@ -1,9 +1,11 @@
 """Strategies are mixed by shares that held-out rows choose, into one model."""
 
+from unittest.mock import patch
+
 import numpy as np
 import parts
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss
 
@@ -24,14 +26,23 @@ def table(n=300, seed=0):
     y=st.lists(st.floats(-5, 5), min_size=6, max_size=6),
 )
 @settings(max_examples=50, deadline=None)
-def test_shares_are_a_mean_and_hardly_worse_than_equal_ones(raws, y):
+def test_no_other_mean_has_a_lower_loss_and_pull_together(raws, y):
+    loss, weight = losses.SquaredError(), np.ones(6)
     raws, y = np.array(raws)[:, :, None], np.array(y)[:, None]
-    shares = mixing.find_shares(losses.SquaredError(), y, np.ones(6), raws)
+    alone = np.array([loss.value(y, raw) for raw in raws])
+    assume(1e-6 < alone.max() <= alone.min() / mixing._LEAST_SHARE)
+    goal, uncertainty = mixing._plausible(loss, y, weight, raws, alone)
+
+    def objective(shares):
+        mixed = loss.value(y, np.tensordot(shares, raws, 1))
+        return mixed + mixing._PULL * uncertainty * np.sum((shares - goal) ** 2)
+
+    with patch.object(mixing, "_LEAST_SHARE", 1e-6):
+        shares = mixing.find_shares(loss, y, weight, raws)
     assert shares.sum() == pytest.approx(1.0)
     assert np.all(shares >= 0)
-    mixed = losses.SquaredError().value(y, np.tensordot(shares, raws, 1))
-    equal = losses.SquaredError().value(y, raws.mean(axis=0))
-    assert mixed <= 1.05 * equal + 1e-6  # small shares are dropped
+    others = [*np.eye(len(raws)), np.full(len(raws), 1.0 / len(raws)), goal]
+    assert all(objective(shares) <= 1.01 * objective(other) + 1e-6 for other in others)
 
 
 def test_the_better_strategy_has_the_larger_share_and_a_useless_one_none():
