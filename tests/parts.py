@@ -10,10 +10,12 @@ import numpy as np
 from numba.core.registry import CPUDispatcher as Dispatcher
 
 from polyadic import inits, kernels, losses, maps, networks
+from polyadic.kernels.trees import Nodes
 from polyadic.maps.base import all_elements, check_integer
 from polyadic.maps.column import distinct, to_range, value_range
 from polyadic.networks.cores import make_cores
 from polyadic.networks.cp import CPCores
+from polyadic.networks.trees import Trees
 from polyadic.objective import penalties
 from polyadic.solvers.adam import Adam
 from polyadic.solvers.als import ALS
@@ -76,6 +78,8 @@ PACKAGE_MAPS = [
     maps.Trigonometric(),
     maps.Chebyshev(),
     maps.Chebyshev(d=3),
+    maps.Step(),
+    maps.Step(n_bins=2),
     maps.OneHot(),
     maps.OneHot(min_count=3),
 ]
@@ -285,3 +289,40 @@ def coded_in_training_order(model, X, y):
     rows = model._read_rows(X, y, None, fresh=False)
     columns = model.columns_.code(X)
     return [columns[n] for n in model._training_order(rows)]
+
+
+def random_trees(own_maps, n_trees, n_outputs, rng, depth=3, width=1):
+    """Return trees that split at random, by intervals and by sets of categories."""
+    arrays = {name: [] for name in ("column", "place", "missing", "left", "right")}
+    roots, sets, values = [], [], []
+    widest = max(m.dim for m in own_maps)
+
+    def grow(level):
+        k = len(values)
+        values.append(rng.normal(size=width))
+        for name in arrays:
+            arrays[name].append(-1 if name != "missing" else 0)
+        if level == 0 or rng.random() < 0.2:
+            return k
+        n = int(rng.integers(len(own_maps)))
+        arrays["column"][k] = n
+        if own_maps[n].kind == "categorical":
+            arrays["place"][k], arrays["missing"][k] = len(sets), 2
+            sets.append(rng.integers(0, 2, widest))
+        else:
+            arrays["place"][k] = int(rng.integers(1, own_maps[n].dim))
+            arrays["missing"][k] = int(rng.integers(2))
+        arrays["left"][k] = grow(level - 1)
+        arrays["right"][k] = grow(level - 1)
+        values[k] = np.zeros(width)
+        return k
+
+    for _ in range(n_trees):
+        roots.append(grow(depth))
+    types = {name: np.uint8 if name == "missing" else np.int32 for name in arrays}
+    nodes = Nodes(
+        **{name: np.array(a, types[name]) for name, a in arrays.items()},
+        sets=np.array(sets, np.uint8).reshape(len(sets), widest),
+    )
+    output = rng.integers(n_outputs - width + 1, size=n_trees).astype(np.int32)
+    return Trees(list(own_maps), nodes, np.array(roots, np.int32), output, np.array(values))

@@ -36,6 +36,7 @@ ROOMS = (
     "io",
     "explain",
     "estimators",
+    "trees",
     "datasets",
     "plots",
     "page",

@@ -139,6 +139,8 @@ def test_every_map_is_computed_as_in_python(first, visit):
         {"n_members": 3},
         {"init": "linear", "rank": 2},
         {"init": "linear", "rank": 2, "n_members": 2},
+        {"trees": True},
+        {"init": "linear", "rank": 2, "n_members": 2, "trees": True},
     ],
     ids=str,
 )
@@ -169,7 +171,9 @@ def check_rows(visit, model, X, y):
         ("numbers", {}),
         ("two classes", {}),
         ("two classes", {"loss": "squared_error"}),
+        ("two classes", {"trees": True}),
         ("three classes", {}),
+        ("three classes", {"trees": True}),
         ("three classes", {"loss": "squared_error"}),
     ],
 )

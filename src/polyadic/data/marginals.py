@@ -104,8 +104,7 @@ class Marginal:
             raise ValueError("a marginal has shares or quantiles out of range.")
         if totals[1] <= 0:
             raise ValueError("a marginal has no rows.")
-        upper = sparse.coo_array((value, (row, col)), shape=(1 + dim, 1 + dim))
-        second = sparse.csr_array(upper + sparse.triu(upper, 1).T)
+        second = _mirrored(sparse.coo_array((value, (row, col)), shape=(1 + dim, 1 + dim)))
         return cls(mean, second, quantiles, shares, float(totals[0]), float(totals[1]))
 
 
@@ -233,6 +232,11 @@ def _moments(
     phi = design(feature_map, x)
     scaled = phi.copy()
     scaled.data *= np.repeat(weight, np.diff(phi.indptr))
-    second = sparse.csr_array(phi.T @ scaled)
-    second.sum_duplicates()
-    return np.asarray(weight @ phi), second
+    return np.asarray(weight @ phi), _mirrored(sparse.triu(phi.T @ scaled))
+
+
+def _mirrored(upper: sparse.sparray) -> sparse.csr_array:
+    """Return the symmetric matrix of an upper triangle: both halves have the same bits."""
+    out = sparse.csr_array(upper + sparse.triu(upper, 1).T)
+    out.sum_duplicates()
+    return out

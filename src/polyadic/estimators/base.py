@@ -29,6 +29,7 @@ from polyadic.objective import losses
 from polyadic.training import compiling
 from polyadic.training.members import Training, train
 from polyadic.training.merge import merge
+from polyadic.training.model import explained_maps
 from polyadic.training.plan import Plan, PlanSummary, Task
 
 # Rows that a thread predicts at a time; chosen by hand. Fixed, so that results do not depend on
@@ -309,7 +310,8 @@ class TableEstimator(BaseEstimator):
     def _measure_marginals(self, rows: CodedRows) -> list[marginals.Marginal]:
         """Return the marginals of the columns, which explanations use."""
         weight = rows.weight if rows.counts is None else rows.counts
-        return marginals.learn(self.columns_.columns, self.maps_, rows.columns, weight)
+        maps = explained_maps(self.maps_, self.tensor_)
+        return marginals.learn(self.columns_.columns, maps, rows.columns, weight)
 
     def _unscaled(self) -> Any:
         return self.tensor_.rescale(-self._center / self._scale, 1.0 / self._scale)

@@ -62,6 +62,7 @@ class CPEstimator(TableEstimator):
         engine="fused",
         device="cpu",
         n_members="auto",
+        trees="auto",
         max_iter="auto",
         max_time=None,
         batch_size="auto",
@@ -91,6 +92,7 @@ class CPEstimator(TableEstimator):
         self.engine = engine
         self.device = device
         self.n_members = n_members
+        self.trees = trees
         self.max_iter = max_iter
         self.max_time = max_time
         self.batch_size = batch_size
@@ -117,6 +119,7 @@ class CPEstimator(TableEstimator):
         self._passes = None
         order = range(len(rows.columns)) if order is None else order
         if self._resumes:
+            self._check_no_trees()
             task = self._task(rows, has_held_out, [self.maps_[n] for n in order])
             strength = getattr(self, "interaction_", None)
             return resume_cp(self, task, self._unscaled().reordered(order), strength)
@@ -124,6 +127,14 @@ class CPEstimator(TableEstimator):
         for one in (plan, *plan.others):
             self._check_memory(one, len(rows))
         return plan
+
+    def _check_no_trees(self) -> None:
+        """Refuse to go on from a model with trees: only the smooth terms could follow."""
+        if self.tensor_.trees is not None:
+            raise ValueError(
+                "The fitted model has trees, which cannot be trained further. Fit it anew with "
+                "trees=False and warm_start=False, and go on from there."
+            )
 
     def _check_memory(self, plan: Plan, n_rows: int) -> None:
         """Refuse, before anything is allocated, a plan that would not fit into memory."""
@@ -140,6 +151,12 @@ class CPEstimator(TableEstimator):
         )
 
     def _evaluate(self, columns: list[np.ndarray]) -> np.ndarray:
+        raw = self._evaluate_smooth(columns)
+        if self.tensor_.trees is not None:
+            self.tensor_.trees.add_to(raw, columns)
+        return raw
+
+    def _evaluate_smooth(self, columns: list[np.ndarray]) -> np.ndarray:
         knots = [m.knots_ for m in self.maps_ if type(m) is Hat]
         if len(knots) == len(self.maps_):
             layout, _ = lay_out(self.maps_, [2] * len(knots))
@@ -163,6 +180,7 @@ class CPEstimator(TableEstimator):
             if self.engine != "fused":
                 raise ValueError("partial_fit runs on engine='fused' only.")
             if hasattr(self, "tensor_"):
+                self._check_no_trees()
                 self._check_same_loss()
             rows = model._read_rows(X, y, sample_weight, not hasattr(self, "tensor_"), classes)
             model._take_pass(rows)

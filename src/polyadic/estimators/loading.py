@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from polyadic.estimators.tn_base import TNEstimator
 from polyadic.io import parts
 from polyadic.io.files import ModelFileError, read_file
 from polyadic.io.plain import FindClass, unpack, unpack_labels
+from polyadic.io.trees import rebuild_trees
 from polyadic.maps import FeatureMap
 from polyadic.networks.cp import CPCores
 from polyadic.objective.losses import Loss
@@ -103,6 +105,9 @@ def _rebuild(header: dict[str, Any], arrays: parts.Arrays, find_class: FindClass
         model.feature_names_in_ = np.array(columns.names, dtype=object)
     cores = model.tensor_ = parts.rebuild_cores(len(columns.columns), header["tensor"], arrays)
     model.maps_ = parts.rebuild_maps(header["maps"], columns, cores, arrays, find_class)
+    if "trees" in header and isinstance(cores, CPCores):
+        trees = rebuild_trees(header["trees"], columns, cores.n_outputs, arrays, find_class)
+        cores = model.tensor_ = replace(cores, trees=trees)
     for name, attribute in ARRAYS.items():
         setattr(model, attribute, parts.take_floats(arrays, name, (cores.n_outputs,)))
     for name in PLAIN.keys() & header.keys():

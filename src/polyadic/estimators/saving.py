@@ -7,6 +7,7 @@ The header holds the class, the constructor parameters, the loss and the plan wi
     weights  (R, L)         of a CP model, and additive.n  (d_n, L), if any
     extras.n                of a network, in the shapes of its format, and multiplier  (L,)
     center, scale  (L,)     of the target
+    trees.*                 nodes, values and maps of trees, if any
     maps.n.*                what the map of column n has learnt
     columns.n.categories    the categories of column n, a JSON text in UTF-8
     classes                 of a classifier
@@ -28,6 +29,7 @@ from polyadic.estimators import validation
 from polyadic.io import parts
 from polyadic.io.files import write_file
 from polyadic.io.plain import pack, pack_labels
+from polyadic.io.trees import pack_trees
 from polyadic.training.model import FittedModel, classes_of, known_marginals
 from polyadic.training.plan import PlanSummary
 
@@ -68,6 +70,9 @@ def describe(model: FittedModel) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the header and the arrays of a fitted model."""
     tensor, arrays = parts.pack_cores(model.tensor_)
     arrays |= {name: getattr(model, attribute) for name, attribute in ARRAYS.items()}
+    trees = model.tensor_.trees
+    splits, nodes = ([], {}) if trees is None else pack_trees(trees)
+    arrays |= nodes
     parts.check_finite(arrays)
     columns, texts = parts.pack_columns(model.columns_)
     maps, learnt = parts.pack_maps(model.maps_)
@@ -86,6 +91,8 @@ def describe(model: FittedModel) -> tuple[dict[str, Any], dict[str, Any]]:
         "marginals": marginals,
         "plan": _pack_plan(getattr(model, "plan_", None)),
     }
+    if trees is not None:
+        header["trees"] = splits
     header |= {k: pack(getattr(model, a)) for k, a in PLAIN.items() if hasattr(model, a)}
     classes = classes_of(model)
     if classes is not None:

@@ -56,6 +56,9 @@ def check(estimator: Any) -> None:
         value = given.get(name, False)
         if not isinstance(value, (bool, np.bool_)):
             raise ValueError(f"{name} must be True or False, got {value!r}.")
+    trees = given.get("trees", False)
+    if not isinstance(trees, (bool, np.bool_)) and not (isinstance(trees, str) and trees == "auto"):
+        raise ValueError(f"trees must be True, False or 'auto', got {trees!r}.")
     n_jobs = given.get("n_jobs")
     whole_number = isinstance(n_jobs, numbers.Integral) and not isinstance(n_jobs, bool)
     if n_jobs is not None and not (whole_number and n_jobs != 0):

@@ -20,12 +20,11 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic.data.marginals import Marginal
-from polyadic.explain.cp import outer
 from polyadic.explain.elements import Elements, elements_of
 from polyadic.explain.listing import Listing
 from polyadic.explain.models import find_columns, read
 from polyadic.explain.networks import contract_grid, weighed
-from polyadic.explain.reading import ColumnSet
+from polyadic.explain.reading import ColumnSet, outer
 from polyadic.networks.cp import CPCores
 from polyadic.training.model import FittedModel, known_marginals
 
@@ -190,6 +189,11 @@ class _Expansion:
 
     def __init__(self, model: FittedModel):
         tensor = model.tensor_
+        if tensor.trees is not None:
+            raise ValueError(
+                "The model has trees, and a formula of their leaves would have thousands of terms. "
+                "Fit with trees=False for coefficients; effects and interactions need no formula."
+            )
         # A model from an old file has no marginals.
         known: Sequence[Marginal | None] = known_marginals(model) or [None] * len(model.maps_)
         parts = zip(model.columns_.columns, model.maps_, known)

@@ -22,7 +22,7 @@ from scipy import sparse
 from polyadic.data.features import encode
 from polyadic.data.marginals import Marginal, design
 from polyadic.explain.moments import measure
-from polyadic.explain.reading import ColumnSet, Reading, quadrature
+from polyadic.explain.reading import ColumnSet, Reading, outer, quadrature
 from polyadic.kernels import shapley as kernel
 from polyadic.networks.cp import CPCores
 from polyadic.training.model import FittedModel
@@ -341,16 +341,3 @@ class _KernelInputs:
 
 def _slices(length: int, step: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, length, step))
-
-
-def outer(parts: list[np.ndarray], rest: np.ndarray) -> np.ndarray:
-    """Return sum_r rest_rl prod_i parts[i][k_i, r], (k_1, ..., k_m, L)."""
-    *firsts, last = parts
-    shape = [len(p) for p in parts]
-    rows = np.ones((1, rest.shape[0]))
-    for part in firsts:
-        rows = (rows[:, None] * part).reshape(-1, rest.shape[0])
-    out = np.empty((len(rows), len(last), rest.shape[1]))
-    for output in range(rest.shape[1]):
-        out[:, :, output] = (rows * rest[:, output]) @ last.T
-    return out.reshape(*shape, rest.shape[1])

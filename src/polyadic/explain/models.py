@@ -11,10 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 from polyadic.data import marginals as measuring
 from polyadic.data.marginals import Marginal
 from polyadic.explain.cp import CPReading
+from polyadic.explain.joined import JoinedReading
 from polyadic.explain.networks import NetworkReading
 from polyadic.explain.reading import Reading
 from polyadic.networks.cp import CPCores
-from polyadic.training.model import FittedModel, known_marginals
+from polyadic.training.model import FittedModel, explained_maps, known_marginals
 
 
 def read(model: FittedModel, background: Any = None) -> Reading:
@@ -28,7 +29,8 @@ def read(model: FittedModel, background: Any = None) -> Reading:
         )
     cores = model.tensor_
     if isinstance(cores, CPCores):
-        return CPReading(model, cores, marginals)
+        kind = CPReading if cores.trees is None else JoinedReading
+        return kind(model, cores, marginals)
     return NetworkReading(model, cores, marginals)
 
 
@@ -64,7 +66,8 @@ def marginals_over(model: FittedModel, background: Any = None) -> list[Marginal]
     """Return the marginals of the training table, or those of another one."""
     if background is not None:
         coded = code(model, background)
-        return measuring.learn(model.columns_.columns, model.maps_, coded)
+        maps = explained_maps(model.maps_, model.tensor_)
+        return measuring.learn(model.columns_.columns, maps, coded)
     known = known_marginals(model)
     if known is None:
         raise ValueError(

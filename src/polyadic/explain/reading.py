@@ -28,9 +28,14 @@ class Reading(ABC):
     Shapes: N columns, L outputs; a design is (k, 1 + d_n), see `polyadic.data.marginals.design`.
     """
 
-    def __init__(self, model: FittedModel, marginals: list[Marginal]):
+    def __init__(
+        self,
+        model: FittedModel,
+        marginals: list[Marginal],
+        maps: list[FeatureMap] | None = None,
+    ):
         self.columns: list[Column] = model.columns_.columns
-        self.maps: list[FeatureMap] = model.maps_
+        self.maps: list[FeatureMap] = model.maps_ if maps is None else maps
         self.marginals = marginals
 
     @property
@@ -100,3 +105,16 @@ def quadrature(degree: int) -> tuple[np.ndarray, np.ndarray]:
     """
     nodes, weights = np.polynomial.legendre.leggauss(max(1, degree // 2 + 1))
     return 0.5 * (nodes + 1.0), 0.5 * weights
+
+
+def outer(parts: list[np.ndarray], rest: np.ndarray) -> np.ndarray:
+    """Return sum_r rest_rl prod_i parts[i][k_i, r], (k_1, ..., k_m, L)."""
+    *firsts, last = parts
+    shape = [len(p) for p in parts]
+    rows = np.ones((1, rest.shape[0]))
+    for part in firsts:
+        rows = (rows[:, None] * part).reshape(-1, rest.shape[0])
+    out = np.empty((len(rows), len(last), rest.shape[1]))
+    for output in range(rest.shape[1]):
+        out[:, :, output] = (rows * rest[:, output]) @ last.T
+    return out.reshape(*shape, rest.shape[1])

@@ -131,13 +131,15 @@ def _by_name(classes: Iterable[type], base: type, parameter: str) -> dict[str, t
     return known
 
 
-def pack_maps(maps: Sequence[FeatureMap]) -> tuple[list[dict[str, Any]], Arrays]:
+def pack_maps(
+    maps: Sequence[FeatureMap], prefix: str = "maps"
+) -> tuple[list[dict[str, Any]], Arrays]:
     """Return the entries of fitted maps, and what they have learnt."""
     entries: list[dict[str, Any]] = []
     arrays: Arrays = {}
     for n, own in enumerate(maps):
         entries.append({**pack(own), "arrays": list(own.arrays())})
-        arrays |= {f"maps.{n}.{name}": array for name, array in own.arrays().items()}
+        arrays |= {f"{prefix}.{n}.{name}": array for name, array in own.arrays().items()}
     return entries, arrays
 
 
@@ -152,22 +154,27 @@ def rebuild_maps(
     if len(entries) != len(columns.columns):
         raise ValueError(f"{len(entries)} maps for {len(columns.columns)} columns.")
     return [
-        _rebuild_map(n, column, entry, len(cores.factors[n]), arrays, find_class)
+        rebuild_map(f"maps.{n}", column, entry, len(cores.factors[n]), arrays, find_class)
         for n, (column, entry) in enumerate(zip(columns.columns, entries))
     ]
 
 
-def _rebuild_map(
-    n: int, column: Column, entry: dict[str, Any], dim: int, arrays: Arrays, find_class: FindClass
+def rebuild_map(
+    name: str,
+    column: Column,
+    entry: dict[str, Any],
+    dim: int | None,
+    arrays: Arrays,
+    find_class: FindClass,
 ) -> FeatureMap:
-    """Rebuild the fitted map of column n, whose core has `dim` rows."""
+    """Rebuild the fitted map of a column, whose core has `dim` rows; None for a map of trees."""
     cls = find_class(entry["@map"], "map")
-    learnt = {name: take(arrays, f"maps.{n}.{name}") for name in entry["arrays"]}
+    learnt = {own: take(arrays, f"{name}.{own}") for own in entry["arrays"]}
     out = cls.restore(unpack(entry["params"], find_class), learnt)
-    if out.kind != column.kind or out.dim != dim:
+    if out.kind != column.kind or dim not in (None, out.dim):
         raise ValueError(
-            f"{out!r:.100} serves {out.kind} columns and has {out.dim} elements, but column {n} is "
-            f"{column.kind} and its core has {dim} rows."
+            f"{out!r:.100} serves {out.kind} columns and has {out.dim} elements, but {name} is for "
+            f"a {column.kind} column and its core has {dim} rows."
         )
     if cls in OWN_MAPS.values():
         _check_state(out)
@@ -185,12 +192,13 @@ def _check_state(own: FeatureMap) -> None:
     for name, expected in fresh.arrays().items():
         array = own.arrays()[name]
         same = (array.dtype, array.ndim) == (expected.dtype, expected.ndim)
-        if not same or (array.size == 0) != (expected.size == 0) or not np.all(np.isfinite(array)):
+        filled = array.size > 0 or expected.size == 0 or name == "edges_"  # one bin has no edges
+        if not same or not filled or not np.all(np.isfinite(array)):
             raise ValueError(
                 f"the {name} of {own!r} should be finite {expected.dtype} of {expected.ndim} "
                 "dimensions."
             )
-        if name in ("knots_", "breaks_") and not np.all(array[1:] > array[:-1]):
+        if name in ("knots_", "breaks_", "edges_") and not np.all(array[1:] > array[:-1]):
             raise ValueError(f"the {name} of {own!r} do not ascend.")
         if name == "breaks_" and (len(array) < 2 or array[0] != -1.0 or array[-1] != 1.0):
             raise ValueError(f"the breaks_ of {own!r} must go from -1 to 1.")
@@ -290,11 +298,12 @@ def pack_marginals(marginals: Sequence[Marginal]) -> tuple[list[str], Arrays]:
 def rebuild_marginals(
     names: list[str], columns: Columns, cores: Cores, arrays: Arrays
 ) -> list[Marginal]:
-    """Rebuild the marginal of every column; it must match the column and its core."""
+    """Rebuild the marginal of every column; it must match the column, its core and its bins."""
     out = []
     for n, (column, factor) in enumerate(zip(columns.columns, cores.factors)):
         own = {name: take(arrays, f"marginals.{n}.{name}", (None,)) for name in names}
-        out.append(Marginal.restore(own, len(factor), len(column.categories or ())))
+        n_bins = 0 if cores.trees is None else cores.trees.maps[n].dim - 1
+        out.append(Marginal.restore(own, len(factor) + n_bins, len(column.categories or ())))
     return out
 
 

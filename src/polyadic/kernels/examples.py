@@ -19,11 +19,13 @@ from polyadic.kernels import (
     als,
     banded,
     encode,
+    leaves,
     losses,
     penalties,
     predict,
     shapley,
     tree,
+    trees,
 )
 from polyadic.kernels.cp import GUARD, Layout
 from polyadic.kernels.jit import VECTORS
@@ -249,6 +251,56 @@ def explain_examples() -> Iterator[Example]:
     yield shapley.values_by_sets, (*rows, *sets, np.empty((1, 1, 1)))
 
 
+def _nodes() -> trees.Nodes:
+    """Return a tree of one leaf."""
+    one, sets = np.zeros(1, np.int32), np.zeros((0, 1), np.uint8)
+    return trees.Nodes(one - 1, one, np.zeros(1, np.uint8), one, one, sets)
+
+
+def tree_examples() -> Iterator[Example]:
+    """Yield the prediction by trees."""
+    root, bins = np.zeros(1, np.int32), np.zeros((1, 1), np.int32)
+    yield trees.add_trees, (_nodes(), root, root, np.zeros((1, 1)), bins, np.zeros((1, 1)))
+
+
+def leaf_examples() -> Iterator[Example]:
+    """Yield how leaves are read and explained."""
+    one, zero, byte = np.zeros(1, np.int32), np.zeros(1, np.int64), np.zeros(1, np.uint8)
+    conditions = trees.Conditions(zero, one, one, one, byte)
+    yield trees.list_conditions, (_nodes(), zero - 1, zero, zero, conditions)
+    ends, value = np.array([0, 1]), np.zeros((1, 1))
+    sets = np.zeros((0, 1), np.uint8)
+    terms = leaves.Terms(ends, one, one + 1, one + 1, byte, sets, value, one, ends)
+    mass = leaves.Mass(np.array([0.0, 1.0]), zero, np.zeros(1), np.zeros(0), zero, zero, zero)
+    means, bins, none = np.ones(1), np.ones((1, 1), np.int32), np.ones((1, 0), np.int32)
+    yield leaves.condition_means, (terms, mass, means)
+    yield leaves.leaf_means, (terms, means, byte, np.empty(1))
+    yield leaves.means_of_rows, (terms, 0, 1, byte, bins, one, np.empty(1))
+    table, shares = np.zeros(2), np.ones((2, 2))
+    tables = (terms, zero, means, none, shares, np.empty(0, np.int32), np.empty(2), zero, table)
+    yield leaves.write_tables, tables
+    yield leaves.write_pair_tables, tables
+    single, pair = np.zeros((1, 1, 1)), np.zeros((1, 1, 1, 1))
+    yield leaves.add_values, (terms, zero, zero, table, bins, one, single)
+    yield leaves.add_pairs, (terms, zero, zero, table, bins, one, pair)
+    nodes = np.full((2, 1), 0.5)
+    integral = leaves.Integral(nodes, nodes, np.empty(1), np.empty(1), np.empty(1))
+    yield leaves.integrate_values, (terms, zero, means, bins, none, integral, single)
+    yield leaves.integrate_pairs, (terms, zero, means, bins, none, integral, pair)
+    numbering = leaves.Numbering(zero, np.zeros((1, 2), np.int64))
+    out = (numbering, leaves.Pairing.make(1, 1), np.zeros(1), np.zeros(1), np.zeros(1))
+    yield leaves.pair_variances, (terms, mass, means, 0, 1, *out)
+    smooth = leaves.Smooth(
+        weights=np.zeros((1, 1)),
+        means=np.ones((1, 1)),
+        cumulated=np.zeros((2, 1)),
+        missing=np.zeros((1, 1)),
+        sets=np.zeros((0, 1)),
+        rest=np.empty(1),
+    )
+    yield leaves.cross_variances, (terms, mass, means, smooth, 0, 1, *out)
+
+
 ALL_FORMS = [Form(*has) for has in product((False, True), repeat=3)]  # of polyadic's own losses
 
 
@@ -263,6 +315,8 @@ def all_examples(forms: Sequence[Form] = ALL_FORMS) -> Iterator[Example]:
             yield from contract_examples(form)
             yield from hats_examples(form)
     yield from explain_examples()
+    yield from tree_examples()
+    yield from leaf_examples()
     yield from order_examples()
     yield from hat_examples()
     yield from hat_examples(_F8)
@@ -280,14 +334,15 @@ class Needs(NamedTuple):
     prior: bool = False
     members: bool = True  # whether there are several, to be merged
     additive: bool = False  # whether additive models are predicted too
+    trees: bool = False  # whether trees are joined
 
 
-MIXTURE = Needs(prior=True, additive=True)  # of a fit that mixes strategies
+MIXTURE = Needs(prior=True, additive=True, trees=True)  # of a fit that mixes strategies
 
 
 def fit_examples(needs: Needs) -> Iterator[Example]:
     """Yield what one fit needs, and its predictions on held-out rows."""
-    form, least_squares, adam, prior, members, additive = needs
+    form, least_squares, adam, prior, members, additive, trees_joined = needs
     if adam:
         yield from adam_examples(form)
     if least_squares:
@@ -301,3 +356,5 @@ def fit_examples(needs: Needs) -> Iterator[Example]:
         yield from hat_examples(_F8)
     if prior:
         yield from prior_examples(form)
+    if trees_joined:
+        yield from tree_examples()

@@ -10,6 +10,7 @@ from polyadic.maps.fourier import Fourier, Trigonometric
 from polyadic.maps.hat import Hat
 from polyadic.maps.onehot import OneHot
 from polyadic.maps.polynomial import Polynomial
+from polyadic.maps.step import Step
 
 __all__ = [
     "MAPS",
@@ -20,6 +21,7 @@ __all__ = [
     "Hat",
     "OneHot",
     "Polynomial",
+    "Step",
     "Trigonometric",
     "choose_maps",
     "map_kinds",
@@ -33,6 +35,7 @@ MAPS: dict[str, type[FeatureMap]] = {
     "hat": Hat,
     "onehot": OneHot,
     "polynomial": Polynomial,
+    "step": Step,
     "trigonometric": Trigonometric,
 }
 

@@ -57,6 +57,11 @@ class NetworkCores:
         """Networks have no additive part."""
         return None
 
+    @property
+    def trees(self) -> None:
+        """Networks have no trees."""
+        return None
+
     def with_arrays(
         self,
         factors: list[np.ndarray],

@@ -16,13 +16,16 @@ from polyadic.kernels.penalties import OrderPenalty, order_gradient
 from polyadic.kernels.predict import HAT_ROWS, HatWorkspace, Workspace, contract, contract_hats
 from polyadic.kernels.simd import aligned, padded
 from polyadic.networks.base import Array, Format, append, balanced_weights, rescaled
+from polyadic.networks.trees import Trees
 
 
 @dataclass(frozen=True)
 class CPCores:
-    """The parameters of a CP predictor with an optional additive part.
+    """The parameters of a CP predictor with an optional additive part, and optional trees.
 
-    f(x)_l = b_l + sum_n phi_n' V^(n)_l + sum_r C_rl prod_n phi_n' a_r^(n)
+    f(x)_l = b_l + sum_n phi_n' V^(n)_l + sum_r C_rl prod_n phi_n' a_r^(n) + trees
+
+    The leaves of trees are terms too, over maps of their own: see `polyadic.networks.trees`.
 
     Attributes
     ----------
@@ -32,12 +35,15 @@ class CPCores:
     intercept : (L,)
     additive : list of (d_n, L), or None
         The additive part V, where there is one.
+    trees : Trees or None
+        `contract` leaves them out, since it is given no bins: they add themselves to raw.
     """
 
     factors: list[np.ndarray]
     weights: np.ndarray
     intercept: np.ndarray
     additive: list[np.ndarray] | None = None
+    trees: Trees | None = None
     name: ClassVar[str] = "cp"
 
     @property
@@ -73,6 +79,7 @@ class CPCores:
             weights=self.weights * scale,
             intercept=center + scale * self.intercept,
             additive=additive,
+            trees=None if self.trees is None else self.trees.rescale(scale),
         )
 
     def with_arrays(
@@ -88,7 +95,8 @@ class CPCores:
         """Return the same model with its columns in another order."""
         factors = [self.factors[n] for n in order]
         additive = None if self.additive is None else [self.additive[n] for n in order]
-        return replace(self, factors=factors, additive=additive)
+        trees = None if self.trees is None else self.trees.reordered(order)
+        return replace(self, factors=factors, additive=additive, trees=trees)
 
     def to_raw(self, contracted: np.ndarray) -> np.ndarray:
         """Return raw : (n, L) from the contraction of the network, (n, L)."""
@@ -130,7 +138,7 @@ class CPCores:
         parts = [self.weights, *(self.additive or [])]
         size = np.max([np.abs(p).max(axis=0) for p in parts if len(p)], axis=0)
         unit = np.ldexp(1.0, np.frexp(np.where(size > 0, size, 1.0))[1])
-        return self.rescale(np.zeros_like(unit), 1.0 / unit).pack(), unit
+        return replace(self, trees=None).rescale(np.zeros_like(unit), 1.0 / unit).pack(), unit
 
     def contract(self, local: LocalFeatures) -> np.ndarray:
         """Return raw : (n, L), by the paper's Algorithm 1."""

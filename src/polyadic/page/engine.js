@@ -7,7 +7,13 @@
    those that the page offers, -1 where it is missing. */
 
 const engine = (() => {
-  const TYPES = { f4: Float32Array, f8: Float64Array, i4: Int32Array };
+  const TYPES = {
+    f4: Float32Array,
+    f8: Float64Array,
+    i4: Int32Array,
+    u1: Uint8Array,
+    u2: Uint16Array,
+  };
   const LARGEST = 1e30; // of a polynomial's element, as in polyadic.maps.polynomial
 
   function decodeArray(array) {
@@ -61,6 +67,13 @@ const engine = (() => {
   function onehot(map, x, index, value) {
     if (!(x >= 0)) return 0;
     index[0] = 1 + x;
+    value[0] = 1;
+    return 1;
+  }
+
+  function step(map, x, index, value) {
+    if (Number.isNaN(x)) return 0;
+    index[0] = 1 + map.edges_.reduce((below, edge) => below + (edge < x), 0);
     value[0] = 1;
     return 1;
   }
@@ -162,7 +175,7 @@ const engine = (() => {
     return 2;
   }
 
-  const MAPS = { bspline, chebyshev, fourier, hat, onehot, polynomial, trigonometric };
+  const MAPS = { bspline, chebyshev, fourier, hat, onehot, polynomial, step, trigonometric };
 
   // ---- the model --------------------------------------------------------------------------------
 
@@ -196,6 +209,7 @@ const engine = (() => {
     for (let n = 0; n < N; n++)
       for (let r = 0; r < model.rank; r++)
         model.term_means[r * N + n] = model.means[n * model.rank + r];
+    if (model.trees) leaves.open(model.trees, model.outputs);
     return model;
   }
 
@@ -204,22 +218,24 @@ const engine = (() => {
     const column = model.columns[n];
     contract(column.parts, x, model.scratch, model.factors, n, model.columns.length);
     contract(column.additive, x, model.scratch, model.additive, n * model.outputs, 1);
+    if (model.trees) leaves.set(model.trees, n, x);
   }
 
   /* The raw prediction of the row, one number for each output. */
   function raw(model) {
-    return total(model, model.factors, model.additive);
+    const trees = model.trees ? leaves.raw(model.trees, model.outputs) : null;
+    return total(model, model.factors, model.additive, trees);
   }
 
   /* The mean of the raw prediction over independent columns, which Shapley values are added to. */
   function base(model) {
-    return total(model, model.term_means, model.additive_means);
+    return total(model, model.term_means, model.additive_means, model.trees && model.trees.base);
   }
 
-  function total(model, factors, additive) {
+  function total(model, factors, additive, trees) {
     const { rank, outputs, weights } = model;
     const N = model.columns.length;
-    const out = Float64Array.from(model.intercept);
+    const out = Float64Array.from(model.intercept, (b, l) => b + (trees ? trees[l] : 0));
     for (let i = 0; i < additive.length; i++) out[i % outputs] += additive[i];
     for (let r = 0; r < rank; r++) {
       let product = 1;
@@ -261,6 +277,7 @@ const engine = (() => {
     }
     for (let n = 0; n < model.additive_means.length / outputs; n++)
       out[n] += model.additive[n * outputs + output] - model.additive_means[n * outputs + output];
+    if (model.trees) leaves.addShapley(model.trees, output, out);
     return out;
   }
 

@@ -15,7 +15,7 @@ from polyadic.networks.cp import CPCores
 from polyadic.objective import losses
 from polyadic.page import quality
 from polyadic.page.payload import encode_array, encode_short, map_name, model_payload
-from polyadic.training.model import FittedModel, classes_of, known_marginals
+from polyadic.training.model import FittedModel, classes_of, explained_maps, known_marginals
 from polyadic.version import __version__
 
 # Sizes that keep a page small and readable; chosen by hand.
@@ -79,7 +79,8 @@ def gather(
 def _marginals(model: FittedModel, coded: list[np.ndarray]) -> list[marginals.Marginal]:
     """Return the training marginals; those of X for a model from an old file, which has none."""
     known = known_marginals(model)
-    return known or marginals.learn(model.columns_.columns, model.maps_, coded)
+    maps = explained_maps(model.maps_, model.tensor_)
+    return known or marginals.learn(model.columns_.columns, maps, coded)
 
 
 def _kept(column: Column, own: marginals.Marginal, codes: np.ndarray) -> np.ndarray | None:
@@ -157,6 +158,9 @@ def _summary(model: FittedModel, cores: CPCores) -> str:
     if n_members > 1 and rank % n_members == 0:
         merged = f", merged from {n_members} members of rank {rank // n_members}"
     additive = " and an additive part" if cores.additive is not None else ""
+    if cores.trees is not None:
+        n_leaves = len(cores.trees.leaves)
+        additive += f", and {n_leaves:,} leaves of {len(cores.trees):,} trees"
     return (
         f"A {type(model).__name__}: a sum of {rank:,} products of one function per column{merged}"
         f"{additive}. The whole model is in this page."
@@ -170,6 +174,8 @@ def _facts(
     kinds = Counter(column.kind for column in model.columns_.columns)
     maps = Counter(map_name(own) for own in model.maps_)
     numbers = sum(a.size for a in [*cores.factors, *(cores.additive or []), cores.weights])
+    if cores.trees is not None:
+        numbers += len(cores.trees.leaves.column) * 2 + cores.trees.leaves.value.size
     classes = classes_of(model)
     task = "Regression" if classes is None else f"{len(classes)} classes"
     return [

@@ -30,7 +30,7 @@ from polyadic.page.gather import gather
 from polyadic.training.model import FittedModel
 
 MOST_BYTES = 30_000_000  # of a page; browsers are slow to open larger ones. Chosen by hand
-_SCRIPTS = ("engine.js", "charts.js", "sections.js", "whatif.js", "page.js")
+_SCRIPTS = ("leaves.js", "engine.js", "charts.js", "sections.js", "whatif.js", "page.js")
 
 # Characters that could end the block of data or be read as markup, and their escapes in JSON.
 _ESCAPES = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})

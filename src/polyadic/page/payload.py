@@ -24,6 +24,7 @@ from polyadic.explain.moments import joined_cores
 from polyadic.explain.reading import quadrature
 from polyadic.maps import MAPS, FeatureMap, Hat, OneHot
 from polyadic.networks.cp import CPCores
+from polyadic.page.leaves import leaf_payload
 
 # A knot is kept where its value differs from the line between its neighbours by more than this
 # share of the function's size: twice the precision of float32, which is 2^-23.
@@ -64,7 +65,9 @@ def model_payload(
     kept : list of N arrays or None
         Codes of the categories that the page offers; None for a numeric column.
     """
-    means = [m.mean @ core for m, core in zip(marginals, joined_cores(cores, maps))]
+    # Behind the elements of the smooth terms, a marginal has the bins of trees.
+    pairs = zip(marginals, joined_cores(cores, maps))
+    means = [m.mean[: len(core)] @ core for m, core in pairs]
     nodes, shares = quadrature(len(maps) - 1)
     return {
         "rank": cores.rank,
@@ -85,6 +88,9 @@ def model_payload(
         "additive_means": encode_array(np.concatenate([m[cores.rank :] for m in means])),
         "nodes": encode_array(nodes),
         "node_weights": encode_array(shares),
+        "trees": None
+        if cores.trees is None
+        else leaf_payload(cores.trees, maps, marginals, kept, encode_array),
     }
 
 

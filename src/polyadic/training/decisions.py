@@ -47,6 +47,8 @@ class CPSettings(Settings, Protocol):
 
     engine: str
     n_members: Any
+    trees: Any
+    warm_start: bool
     separate_outputs: bool
 
 

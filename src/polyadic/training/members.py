@@ -8,10 +8,11 @@ with what did best. The strategies are mixed by shares that held-out rows choose
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from polyadic.solvers.threads import MANY_SLOTS
 from polyadic.training import mixing
 from polyadic.training.compiling import prepare_fit
 from polyadic.training.fits import Fit, Fits, Pool, assign_folds, build_problem, hold_out
+from polyadic.training.forest import NAME, TreeTraining
 from polyadic.training.linear import LinearTraining, possible
 from polyadic.training.merge import Member, usable
 from polyadic.training.plan import Choice, Plan
@@ -106,15 +108,22 @@ def train(
                 StrategyTraining(Fits(one, rows, held_out, pool, bar, deadline))
                 for one in (plan, *plan.others)
             ]
-            linear: list[LinearTraining] = []
+            beside: list[LinearTraining | TreeTraining] = []
             if plan.mixed and possible(plan.maps, len(rows), len(plan.intercept)):
-                linear.append(LinearTraining(own[-1].fits))
+                beside.append(LinearTraining(own[-1].fits))
+            if plan.trees != "no":
+                beside.append(TreeTraining(own[-1].fits))
             # BLAS threads beside those of the pool wait for each other; matrices here are small.
             with one_blas_thread() if plan.mixed else nullcontext():
                 # The linear model is the cheapest: first, for a fit that ends by its deadline.
-                firsts = [partial(pool.run, LinearTraining.train, [one]) for one in linear]
-                pool.side_by_side([*firsts, *(one.train for one in own)])
-                return _mix(own, linear, rows, held_out)
+                works: list[Callable[[], Any]] = [
+                    partial(pool.run, LinearTraining.train, [one])
+                    if isinstance(one, LinearTraining)
+                    else one.train
+                    for one in beside
+                ]
+                pool.side_by_side([*works, *(one.train for one in own)])
+                return _mix(own, beside, rows, held_out)
     finally:
         if bar is not None:
             bar.close()
@@ -142,6 +151,7 @@ def prepare_kernels(plan: Plan) -> None:
         prior=any(one.strategy.learns_spreads for one in plans),
         members=plan.n_members > 1,
         additive=plan.mixed,
+        trees=plan.trees != "no",
     )
     prepare_fit(needs)
 
@@ -372,12 +382,12 @@ def pilot_fit(pilot: Member, solver: Solver) -> Fit:
 
 def _mix(
     strategies: Sequence[StrategyTraining],
-    linear: Sequence[LinearTraining],
+    beside: Sequence[LinearTraining | TreeTraining],
     rows: CodedRows,
     held_out: CodedRows | None,
 ) -> Training:
     """Return the members of all strategies, with shares that held-out rows choose."""
-    every: list[StrategyTraining | LinearTraining] = [*strategies, *linear]
+    every: list[StrategyTraining | LinearTraining | TreeTraining] = [*strategies, *beside]
     groups = [group for one in every for group in one.groups()]
     groups, shares, choices = _find_shares(groups, strategies[0].fits, rows, held_out)
     finished = {place: member for one in every for place, member in one.finished.items()}
@@ -413,13 +423,27 @@ def _find_shares(
     loss = fits.plan.loss
     y, weight = mixing.held_out_targets(rows, held_out, fits.fold_of, numbers)
     raws = np.array([mixing.held_out_raw(group, fits.fold_of, numbers) for group in groups])
-    shares = mixing.find_shares(loss, y, weight, raws)
+    shares = _shares(fits.plan, groups, y, weight, raws)
     mixed = loss.value(y, np.tensordot(shares, raws, 1), weight)
     alone = [loss.value(y, raw, weight) for raw in raws]
     text = ", ".join(f"{group[0].kind} {share:.2f}" for group, share in zip(groups, shares))
     losses = ", ".join(f"{group[0].kind} {value:.4g}" for group, value in zip(groups, alone))
     why = f"held-out loss {mixed:.4g}; alone: {losses}"
     return groups, shares, [Choice("shares", text, why)]
+
+
+def _shares(
+    plan: Plan, groups: list[list[Member]], y: np.ndarray, weight: np.ndarray, raws: np.ndarray
+) -> np.ndarray:
+    """Return the share of each group; trees have none unless they clearly lower the loss."""
+    shares = mixing.find_shares(plan.loss, y, weight, raws)
+    others = np.array([group[0].kind != NAME for group in groups])
+    if plan.trees != "auto" or np.all(others) or not others.any():
+        return shares
+    without = np.zeros(len(groups))
+    without[others] = mixing.find_shares(plan.loss, y, weight, raws[others])
+    old, new = (np.tensordot(own, raws, 1) for own in (without, shares))
+    return shares if mixing.clearly_better(plan.loss, y, weight, old, new) else without
 
 
 def _tried(one: StrategyTraining) -> Choice:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyadic.maps.base import FeatureMap
+from polyadic.networks import trees as forests
 from polyadic.networks.cp import CPCores
+from polyadic.networks.trees import Trees
 from polyadic.solvers.contract import Solution
 
 # A member never left its start if it lowered the loss by less than this share of what the best one
@@ -91,7 +93,24 @@ def merge(members: Sequence[Member]) -> tuple[list[FeatureMap], CPCores]:
     used[0] |= not used.any()  # a model has at least one term
     weights, factors = weights[used], [factor[:, used] for factor in factors]
     has_additive = additive[0] is not None
-    return maps, CPCores(factors, weights, intercept, additive if has_additive else None)  # type: ignore[arg-type]
+    return maps, CPCores(
+        factors,
+        weights,
+        intercept,
+        additive if has_additive else None,  # type: ignore[arg-type]
+        _join_trees([c.trees for c in cores], shares),
+    )
+
+
+def _join_trees(parts: Sequence[Trees | None], shares: Sequence[float]) -> Trees | None:
+    """Return the trees of all members, by their shares; members may have the same trees."""
+    total: dict[int, float] = {}
+    by_id = {id(trees): trees for trees in parts if trees is not None}
+    for trees, share in zip(parts, shares):
+        total[id(trees)] = total.get(id(trees), 0.0) + share
+    if not by_id:
+        return None
+    return forests.join(list(by_id.values()), [total[key] for key in by_id])
 
 
 def _transfer(matrix: np.ndarray | None, core: np.ndarray) -> np.ndarray:

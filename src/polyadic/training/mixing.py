@@ -21,6 +21,7 @@ from polyadic.training.merge import Member
 # of the strategies' losses. On inner splits, factors from 0.3 to 3 make little difference.
 _PULL = 2.0
 _BLOCKS = 20  # of held-out rows, by which that uncertainty is estimated; chosen by hand
+_CLEAR = 1.645  # standard errors: chance alone gives more in 5 of 100 cases
 _TINY = np.finfo(float).tiny
 _SMALL_LOSS = 1e-12  # in variances of the target: the rounding of float32 squared
 _TOLERANCE = 1e-8  # of the loss of the mixture, relative to the lowest of the strategies
@@ -72,6 +73,26 @@ def find_shares(loss: Loss, y: np.ndarray, weight: np.ndarray, raws: np.ndarray)
     return shares / shares.sum()
 
 
+def clearly_better(
+    loss: Loss, y: np.ndarray, weight: np.ndarray, old: np.ndarray, new: np.ndarray
+) -> bool:
+    """Tell whether new : (m, L) has a lower loss than old by more than chance would give."""
+    blocks = _blocks(weight)
+    if len(blocks) < 2:
+        return False
+    gains = np.array(
+        [loss.value(y[b], old[b], weight[b]) - loss.value(y[b], new[b], weight[b]) for b in blocks]
+    )
+    error = gains.std(ddof=1) / np.sqrt(len(blocks))
+    return bool(gains.mean() > _CLEAR * error)
+
+
+def _blocks(weight: np.ndarray) -> list[np.ndarray]:
+    """Return blocks of held-out rows that have any weight."""
+    blocks = [np.arange(k, len(weight), _BLOCKS) for k in range(min(_BLOCKS, len(weight)))]
+    return [block for block in blocks if weight[block].any()]
+
+
 def _plausible(
     loss: Loss, y: np.ndarray, weight: np.ndarray, raws: np.ndarray, alone: np.ndarray
 ) -> tuple[np.ndarray, float]:
@@ -82,8 +103,7 @@ def _plausible(
     result is the mean standard error of the strategies that are plausible.
     """
     best = int(np.argmin(alone))
-    blocks = [np.arange(k, len(y), _BLOCKS) for k in range(min(_BLOCKS, len(y)))]
-    blocks = [block for block in blocks if weight[block].any()]
+    blocks = _blocks(weight)
     others = np.arange(len(raws)) != best
     if len(blocks) < 2:
         return (~others).astype(float), 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from polyadic.data.columns import Columns
 from polyadic.data.marginals import Marginal
 from polyadic.maps.base import FeatureMap
+from polyadic.maps.beside import Beside
 from polyadic.networks.cores import Cores
 from polyadic.objective.losses import Loss
 
@@ -67,6 +69,16 @@ class FittedModel(Protocol):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor parameters by name."""
         ...
+
+
+def explained_maps(maps: Sequence[FeatureMap], cores: Cores) -> list[FeatureMap]:
+    """Return the maps that explanations average over: with the bins of trees, where there are any.
+
+    `marginals_` are measured with them.
+    """
+    if cores.trees is None:
+        return list(maps)
+    return [Beside(own, steps) for own, steps in zip(maps, cores.trees.maps)]
 
 
 def classes_of(model: FittedModel) -> np.ndarray | None:

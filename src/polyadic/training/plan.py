@@ -144,6 +144,8 @@ class Plan:
         Terms to start from: see `polyadic.training.screening`.
     mixed : bool
         Whether its members are mixed with those of other strategies.
+    trees : str
+        Whether boosted trees are joined: "no", "yes", or "auto", if held-out rows clearly say so.
     others : tuple of Plan
         Further strategies, whose members are mixed with those of this one.
     resume_from : cores or None
@@ -175,6 +177,7 @@ class Plan:
     columns: tuple[int, ...] | None = None
     seeds: tuple[Any, ...] = field(default=(), repr=False)
     mixed: bool = False
+    trees: str = "no"
     others: tuple[Plan, ...] = ()
     resume_from: Any = field(default=None, repr=False)
     free: np.ndarray | None = field(default=None, repr=False)

@@ -24,7 +24,7 @@ from polyadic.solvers.blocks import working_memory
 from polyadic.solvers.contract import Solver, check_loss
 from polyadic.solvers.registry import FUSED, NETWORKS
 from polyadic.solvers.torch_solver import TorchOptim
-from polyadic.training import linear, screening
+from polyadic.training import forest, linear, screening
 from polyadic.training.compiling import prepare_fit
 from polyadic.training.decisions import CPSettings, Decisions, Settings
 from polyadic.training.plan import Choice, Plan, Task
@@ -139,10 +139,11 @@ def resolve_cp(params: CPSettings, task: Task, solver: str | None = None) -> Pla
     """Return the plan of a CP fit; `solver` replaces the solver of the parameters."""
     init = inits.resolve(params.init)
     if solver is None and _mixes(params, init, task):
-        return _mixture(params, init, task)
+        return _with_trees(params, task, _mixture(params, init, task))
     decisions = Decisions(params, task, CP_PEAK_RATE)
     name, strategy = _solver_and_strategy(params, init, solver, decisions)
-    return _cp_plan(params, decisions, name, strategy, init)
+    plan = _cp_plan(params, decisions, name, strategy, init)
+    return plan if solver is not None else _with_trees(params, task, plan)
 
 
 def _cp_plan(
@@ -258,6 +259,39 @@ def _mixture(params: CPSettings, init: inits.Init, task: Task) -> Plan:
         mixed=True,
         others=(other,),
     )
+
+
+def _with_trees(params: CPSettings, task: Task, plan: Plan) -> Plan:
+    """Return the plan with the decision whether trees are joined.
+
+    By default only where strategies are mixed anyway, the table is long enough, and `fit` need not
+    go on from the model: trees cannot be trained further.
+    """
+    if params.trees is True:
+        _check_trees(params, task, plan)
+        return _with_choices(replace(plan, trees="yes"), (), Choice(forest.NAME, "yes", "as given"))
+    long = len(task.rows) >= forest.FEWEST_ROWS
+    if params.trees == "auto" and plan.mixed and long and not params.warm_start:
+        return replace(plan, trees="auto")
+    return plan
+
+
+def _check_trees(params: CPSettings, task: Task, plan: Plan) -> None:
+    """Refuse trees=True where trees cannot be grown, or no held-out rows can choose their share."""
+    if not forest.possible(task.loss):
+        raise ValueError(
+            f"trees=True cannot be used with the loss {task.loss!r}: scikit-learn grows trees for "
+            "the squared error, quantiles, Poisson and classes. Use trees=False."
+        )
+    if plan.n_folds == 0 and not task.has_held_out:
+        raise ValueError(
+            "trees=True needs held-out rows, which choose the share of the trees. Set "
+            "early_stopping=True and n_members of at least 2, pass X_val, or use trees=False."
+        )
+    if params.warm_start:
+        raise ValueError(
+            "trees=True cannot be used with warm_start=True: trees cannot be trained further."
+        )
 
 
 def resume_cp(params: CPSettings, task: Task, cores: CPCores, strength: float | None) -> Plan:

@@ -1,0 +1,317 @@
+"""The closed forms of trees: a leaf is a term that depends on the few columns of its path.
+
+With mu_rn the share of the rows that meet the condition of leaf r on column n, and V_n[r, s] the
+share that meets both of two conditions less mu_rn mu_sn, the forms of a CP hold unchanged. A column
+that is not on the path has g = mu = 1 and drops out, so everything is a sum over short paths.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from joblib import effective_n_jobs
+
+from polyadic.explain.reading import ColumnSet, outer, quadrature
+from polyadic.kernels import leaves as kernel
+from polyadic.networks.trees import Trees
+
+# Chosen by hand: rows per call of a kernel; numbers in a block of tables, which stays in the cache
+# of a core; parts into which pairs of leaves are divided, fixed so that sums do not depend on
+# n_jobs; numbers in a block of indicators.
+_CHUNK, _TABLE, _PARTS, _BLOCK = 512, 1 << 15, 32, 2_000_000
+# A leaf with more conditions than this has no table of patterns, whose size doubles with each.
+_LONGEST = 10
+# Pairs of leaves that variances are computed from: 10 billion take minutes. Chosen by hand.
+_MOST_PAIRS = 10_000_000_000
+
+
+class Variances(NamedTuple):
+    """Variances of pure terms, summed over outputs: by order, by column, and by set of columns."""
+
+    orders: np.ndarray
+    totals: np.ndarray
+    sets: np.ndarray
+
+    def __add__(self, other: Variances) -> Variances:  # type: ignore[override]
+        return Variances(*(a + b for a, b in zip(self, other)))
+
+
+@dataclass(frozen=True)
+class SetNumbers:
+    """The places of all sets of up to `max_order` of N columns, in one array."""
+
+    n_columns: int
+    max_order: int
+
+    def __len__(self) -> int:
+        return sum(math.comb(self.n_columns, k) for k in range(1, self.max_order + 1))
+
+    def numbering(self) -> kernel.Numbering:
+        """Return them for the kernels."""
+        orders = range(1, self.max_order + 1)
+        sizes = [math.comb(self.n_columns, k) for k in orders]
+        choose = [[math.comb(c, k) for k in (0, *orders)] for c in range(self.n_columns)]
+        start = np.cumsum([0, *sizes])[: self.max_order]
+        return kernel.Numbering(start, np.array(choose, np.int64).reshape(self.n_columns, -1))
+
+    def sets(self) -> Iterator[ColumnSet]:
+        """Yield the sets in the order of their places."""
+        for order in range(1, self.max_order + 1):
+            found = itertools.combinations(range(self.n_columns), order)
+            yield from sorted(found, key=lambda term: term[::-1])
+
+
+class LeafReading:
+    """Closed forms of trees over the product of the columns' marginals.
+
+    Parameters
+    ----------
+    trees : Trees
+    n_outputs : int
+    shares : list of N arrays, (number of bins,)
+        The share of the rows in each bin, that of missing values first.
+    """
+
+    def __init__(self, trees: Trees, n_outputs: int, shares: Sequence[np.ndarray]):
+        self.trees, self.leaves, self.n_outputs = trees, trees.leaves, n_outputs
+        self.shares = shares
+        leaves = self.leaves
+        self.terms = kernel.Terms(*(getattr(leaves, f.name) for f in fields(leaves)))
+        self.mass = _mass(leaves, shares)
+        self.means = np.empty(len(leaves.column))
+        kernel.condition_means(self.terms, self.mass, self.means)
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns N."""
+        return len(self.shares)
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """The output matrix C, (R, L)."""
+        return self.leaves.weights(self.n_outputs)
+
+    def base(self) -> np.ndarray:
+        """Return sum_r C_r prod_n mu_nr, (L,)."""
+        return self._rest((), None) @ self.weights
+
+    def partial(
+        self,
+        term: ColumnSet,
+        bins: Sequence[np.ndarray],
+        pure: bool = False,
+        background: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Return the mean prediction where columns have these bins, (k_1, ..., k_m, L).
+
+        The mean is over the marginals of the other columns or over the bins of rows, (N, n).
+        """
+        rest, weights = self._rest(term, background), self.weights
+        out = np.zeros((*(len(b) for b in bins), self.n_outputs))
+        step = max(1, _BLOCK // sum(len(b) for b in bins))
+        for start in range(0, len(self.leaves), step):
+            some = slice(start, start + step)
+            parts = [self.leaves.indicators(n, b, some) for n, b in zip(term, bins)]
+            if pure:
+                parts = [part - self._column_means(n)[some] for n, part in zip(term, parts)]
+            out += outer(parts, weights[some] * rest[some, None])
+        return out
+
+    def _rest(self, term: ColumnSet, background: np.ndarray | None) -> np.ndarray:
+        """Return the mean of prod_{n not in S} g_nr, (R,)."""
+        skipped = np.zeros(self.n_columns, np.uint8)
+        skipped[list(term)] = 1
+        out = np.empty(len(self.leaves))
+        if background is None:
+            kernel.leaf_means(self.terms, self.means, skipped, out)
+        else:
+            pattern = np.empty(background.shape[1], np.int32)
+            args = (self.terms, 0, len(out), skipped, background, pattern, out)
+            kernel.means_of_rows(*args)
+        return out
+
+    def _column_means(self, n: int) -> np.ndarray:
+        """Return mu_rn, (R,); one for a leaf without a condition on column n."""
+        others = np.ones(self.n_columns, np.uint8)
+        others[n] = 0
+        out = np.empty(len(self.leaves))
+        kernel.leaf_means(self.terms, self.means, others, out)
+        return out
+
+    def main_effects(self, n: int) -> np.ndarray:
+        """Return the pure effect of column n in each of its bins, (number of bins, L)."""
+        return self.partial((n,), [np.arange(len(self.shares[n]))], pure=True)
+
+    # ---- variances ------------------------------------------------------------------------------
+
+    def variances(self, numbers: SetNumbers, n_jobs: int | None) -> Variances:
+        """Return the variances of all terms of the leaves alone."""
+        n_pairs = len(self.leaves) ** 2 // 2
+        if n_pairs > _MOST_PAIRS:
+            raise ValueError(
+                f"The trees have {len(self.leaves):,} leaves, and variances are computed from all "
+                f"pairs of them: {n_pairs:,}, and at most {_MOST_PAIRS:,} are allowed. Use fewer "
+                "or smaller trees; effects and Shapley values have no such limit."
+            )
+        sizes = np.diff(self.leaves.groups).astype(float)
+        work = sizes * np.cumsum(sizes[::-1])[::-1]  # a group is paired with all from it on
+        return self._by_groups(kernel.pair_variances, (), work, numbers, n_jobs)
+
+    def covariances(
+        self, smooth: kernel.Smooth, numbers: SetNumbers, n_jobs: int | None
+    ) -> Variances:
+        """Return twice the covariances of leaves and smooth terms."""
+        work = np.diff(self.leaves.groups).astype(float)
+        return self._by_groups(kernel.cross_variances, (smooth,), work, numbers, n_jobs)
+
+    def _by_groups(
+        self,
+        pair: Callable[..., None],
+        smooth: tuple[kernel.Smooth, ...],
+        work: np.ndarray,
+        numbers: SetNumbers,
+        n_jobs: int | None,
+    ) -> Variances:
+        """Run a kernel over parts of the groups that have about the same work each."""
+        n, largest = self.n_columns, int(np.diff(self.leaves.groups).max(initial=0))
+        reached = np.concatenate(([0.0], np.cumsum(work)))
+        bounds = np.searchsorted(reached, np.linspace(0, reached[-1], _PARTS + 1)[:-1])
+        bounds = np.append(bounds, len(work))
+        numbering = numbers.numbering()
+
+        def one(part: int) -> Variances:
+            pairing = kernel.Pairing.make(n, largest)
+            own = tuple(s._replace(rest=np.empty_like(s.rest)) for s in smooth)
+            out = Variances(np.zeros(n), np.zeros(n), np.zeros(len(numbers)))
+            groups = bounds[part], bounds[part + 1]
+            args = (self.terms, self.mass, self.means, *own, *groups, numbering, pairing)
+            pair(*args, *out)
+            return out
+
+        with ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool:
+            found = list(pool.map(one, range(_PARTS)))
+        return sum(found[1:], found[0])
+
+    # ---- Shapley values -------------------------------------------------------------------------
+
+    def shapley(
+        self, bins: np.ndarray, background: np.ndarray | None, n_jobs: int | None
+    ) -> np.ndarray:
+        """Return the Shapley values of rows, (n, N, L); bins : (N, n)."""
+        shape = (self.n_outputs, self.n_columns)
+        tables = kernel.write_tables, kernel.add_values, kernel.integrate_values
+        out = self._run(tables, shape, lambda depth: depth, bins, background, n_jobs)
+        return out.transpose(2, 1, 0)
+
+    def shapley_pairs(
+        self, bins: np.ndarray, background: np.ndarray | None, n_jobs: int | None
+    ) -> np.ndarray:
+        """Return the Shapley interaction index of pairs, (n, N, N, L), above the diagonal."""
+        shape = (self.n_outputs, self.n_columns, self.n_columns)
+        tables = kernel.write_pair_tables, kernel.add_pairs, kernel.integrate_pairs
+        n_tables = lambda depth: depth * (depth - 1) // 2  # noqa: E731
+        out = self._run(tables, shape, n_tables, bins, background, n_jobs)
+        return out.transpose(3, 1, 2, 0)
+
+    def _run(
+        self,
+        kernels: tuple[Callable[..., None], ...],
+        shape: tuple[int, ...],
+        n_tables: Callable[[np.ndarray], np.ndarray],
+        bins: np.ndarray,
+        background: np.ndarray | None,
+        n_jobs: int | None,
+    ) -> np.ndarray:
+        """Return out : (*shape, n), a chunk of rows at a time, the same bits for any `n_jobs`."""
+        write, look_up, integrate = kernels
+        backgrounds = np.zeros((self.n_columns, 0), np.int32) if background is None else background
+        blocks = list(self._blocks(n_tables, write, backgrounds))
+        long = np.flatnonzero(self.leaves.lengths > _LONGEST)
+        out = np.zeros((*shape, bins.shape[1]))
+
+        def explain(start: int) -> None:
+            own = np.ascontiguousarray(bins[:, start : start + _CHUNK])
+            pattern, found = np.empty(own.shape[1], np.int32), np.zeros((*shape, own.shape[1]))
+            for some, at, table in blocks:
+                look_up(self.terms, some, at, table, own, pattern, found)
+            if len(long):
+                integral = _integral(int(self.leaves.lengths.max()))
+                integrate(self.terms, long, self.means, own, backgrounds, integral, found)
+            out[..., start : start + _CHUNK] = found
+
+        with ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool:
+            list(pool.map(explain, range(0, bins.shape[1], _CHUNK)))
+        return out
+
+    def _blocks(
+        self,
+        n_tables: Callable[[np.ndarray], np.ndarray],
+        write: Callable[..., None],
+        backgrounds: np.ndarray,
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield some leaves, where their tables start, and the tables."""
+        lengths = self.leaves.lengths
+        short = np.flatnonzero((lengths <= _LONGEST) & (n_tables(lengths) > 0))
+        sizes = n_tables(lengths[short]) << lengths[short]
+        ends = np.cumsum(sizes)
+        pattern, rest = np.empty(backgrounds.shape[1], np.int32), np.empty(1 << _LONGEST)
+        shares, start = _order_shares(_LONGEST), 0
+        while start < len(short):
+            before = ends[start] - sizes[start]
+            end = max(int(np.searchsorted(ends, before + _TABLE, side="right")), start + 1)
+            some, at = short[start:end], ends[start:end] - sizes[start:end] - before
+            table = np.empty(ends[end - 1] - before)
+            args = (self.terms, some, self.means, backgrounds, shares, pattern, rest, at, table)
+            write(*args)
+            yield some, at, table
+            start = end
+
+
+def _order_shares(most: int) -> np.ndarray:
+    """Return k! (D - k - 1)! / D! at [D, k]: zero where no column is left to come next."""
+    out = np.zeros((most + 1, most + 1))
+    for depth in range(1, most + 1):
+        for k in range(depth):
+            out[depth, k] = 1.0 / (depth * math.comb(depth - 1, k))
+    return out
+
+
+def _integral(longest: int) -> kernel.Integral:
+    """Return nodes and weights that are exact for every number of conditions up to `longest`."""
+    width = (longest + 1) // 2 + 1
+    nodes, weights = np.zeros((2, longest + 1, width))
+    for depth in range(1, longest + 1):
+        own_nodes, own_weights = quadrature(depth - 1)
+        nodes[depth, : len(own_nodes)], weights[depth, : len(own_nodes)] = own_nodes, own_weights
+    return kernel.Integral(nodes, weights, *np.empty((3, longest)))
+
+
+def _mass(leaves, shares: Sequence[np.ndarray]) -> kernel.Mass:
+    """Return the marginals of the columns for the kernels."""
+    cumulated = [np.concatenate(([0.0], np.cumsum(p[1:]))) for p in shares]
+    start = np.cumsum([0, *(len(c) for c in cumulated)])[:-1]
+    by_set = leaves.high < 0
+    both: list[np.ndarray] = []
+    set_start, set_count, set_first = np.zeros((3, len(shares)), np.int64)
+    for n in np.unique(leaves.column[by_set]):
+        own = np.unique(leaves.low[by_set & (leaves.column == n)])
+        inside = leaves.sets[own[0] : own[-1] + 1, : len(shares[n])].astype(float)
+        set_start[n] = sum(map(len, both))
+        set_first[n], set_count[n] = own[0], len(inside)
+        both.append(((inside * shares[n]) @ inside.T).ravel())
+    return kernel.Mass(
+        cumulated=np.concatenate(cumulated),
+        start=start,
+        missing=np.array([p[0] for p in shares]),
+        both=np.concatenate(both) if both else np.zeros(0),
+        set_start=set_start,
+        set_count=set_count,
+        set_first=set_first,
+    )

@@ -1,0 +1,102 @@
+"""Trees as header entries and arrays, and back; everything that is read is checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from polyadic.data.columns import Columns
+from polyadic.io.parts import Arrays, pack_maps, rebuild_map, take, take_floats
+from polyadic.io.plain import FindClass
+from polyadic.kernels.trees import BY_SET, Nodes
+from polyadic.maps import OneHot, Step
+from polyadic.networks.trees import Trees
+
+_PREFIX = "trees."
+_TYPES = {
+    "column": np.int32,
+    "place": np.int32,
+    "missing": np.uint8,
+    "left": np.int32,
+    "right": np.int32,
+}
+
+
+def pack_trees(trees: Trees) -> tuple[list[dict[str, Any]], Arrays]:
+    """Return the entries of the trees' maps, and all arrays."""
+    entries, arrays = pack_maps(trees.maps, f"{_PREFIX}maps")
+    arrays |= {f"{_PREFIX}{name}": a for name, a in trees.nodes._asdict().items()}
+    for name in ("roots", "output", "value"):
+        arrays[_PREFIX + name] = getattr(trees, name)
+    return entries, arrays
+
+
+def rebuild_trees(
+    entries: list[dict[str, Any]],
+    columns: Columns,
+    n_outputs: int,
+    arrays: Arrays,
+    find_class: FindClass,
+) -> Trees:
+    """Rebuild trees; refuse nodes from which a prediction could go astray."""
+    if len(entries) != len(columns.columns):
+        raise ValueError(f"{len(entries)} maps of trees for {len(columns.columns)} columns.")
+    maps = [
+        rebuild_map(f"{_PREFIX}maps.{n}", column, entry, None, arrays, find_class)
+        for n, (column, entry) in enumerate(zip(columns.columns, entries))
+    ]
+    if any(type(m) not in (Step, OneHot) for m in maps):
+        raise ValueError("the maps of trees must be Step or OneHot.")
+    value = take_floats(arrays, f"{_PREFIX}value", (None, None))
+    n_nodes, width = value.shape
+    fields = {name: _take(arrays, name, dtype, (n_nodes,)) for name, dtype in _TYPES.items()}
+    nodes = Nodes(**fields, sets=_take(arrays, "sets", np.uint8, (None, None)))
+    roots = _take(arrays, "roots", np.int32, (None,))
+    output = _take(arrays, "output", np.int32, roots.shape)
+    if width < 1 or np.any(output < 0) or np.any(output.astype(np.int64) + width > n_outputs):
+        raise ValueError(f"trees with {width} values per leaf do not go with {n_outputs} outputs.")
+    _check_shape_of_trees(nodes, roots)
+    _check_splits(nodes, np.array([m.dim for m in maps]))
+    return Trees(maps, nodes, roots, output, value.astype(np.float64, copy=False))
+
+
+def _take(arrays: Arrays, name: str, dtype: type, shape: tuple) -> np.ndarray:
+    array = take(arrays, _PREFIX + name, shape)
+    if array.dtype != dtype:
+        raise ValueError(f"the array {_PREFIX + name!r} must be of type {np.dtype(dtype)}.")
+    return array
+
+
+def _check_shape_of_trees(nodes: Nodes, roots: np.ndarray) -> None:
+    """Check that children come after their parent, in the same tree, and have one parent each.
+
+    Then every path ends in a leaf.
+    """
+    n_nodes = len(nodes.column)
+    starts = np.append(roots, n_nodes)
+    if (n_nodes > 0) != (len(roots) > 0) or np.any(np.diff(starts) <= 0) or starts[0] != 0:
+        raise ValueError("the roots of trees must ascend from 0.")
+    inner = np.flatnonzero(nodes.column >= 0)
+    end = starts[np.searchsorted(roots, inner, side="right")]
+    children = np.concatenate([nodes.left[inner], nodes.right[inner]])
+    if np.any(children <= np.tile(inner, 2)) or np.any(children >= np.tile(end, 2)):
+        raise ValueError("a node of a tree has a child that is not behind it in the same tree.")
+    if len(children) + len(roots) != n_nodes or len(np.unique(children)) != len(children):
+        raise ValueError("the nodes of trees do not have one parent each.")
+
+
+def _check_splits(nodes: Nodes, dims: np.ndarray) -> None:
+    """Check that splits ask for columns, bins and sets that exist."""
+    inner = nodes.column >= 0
+    if np.any(nodes.column[inner] >= len(dims)) or np.any(nodes.missing > BY_SET):
+        raise ValueError("a split of a tree asks for a column that does not exist.")
+    by_set = inner & (nodes.missing == BY_SET)
+    other = inner & ~by_set
+    place = nodes.place
+    if np.any(place[by_set] < 0) or np.any(place[by_set] >= len(nodes.sets)):
+        raise ValueError("a split of a tree asks for a set that does not exist.")
+    if np.any(nodes.sets > 1) or np.any(dims[nodes.column[by_set]] > nodes.sets.shape[1]):
+        raise ValueError("the sets of trees do not fit their columns.")
+    if np.any(place[other] < 1) or np.any(place[other] >= dims[nodes.column[other]]):
+        raise ValueError("a split of a tree asks for a bin that does not exist.")

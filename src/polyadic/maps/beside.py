@@ -1,0 +1,51 @@
+"""Two maps of one column side by side."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+
+from polyadic.maps.base import FeatureMap
+
+
+class Beside(FeatureMap):
+    """The elements of a map, followed by those of a second one without its constant.
+
+    Explanations of a model with smooth terms and trees use it, to average over both at once. It is
+    made of fitted maps, and is not in the registry: no model is trained with it.
+    """
+
+    def __init__(self, first: FeatureMap, second: FeatureMap):
+        self.first, self.second = first, second
+        self.constant = first.constant
+        if not second.constant:
+            raise ValueError(f"The second of two maps must have a constant, got {second!r}.")
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        """The kind of column that both are for."""
+        return self.first.kind
+
+    def fit(
+        self, x: np.ndarray, y: np.ndarray | None = None, sample_weight: np.ndarray | None = None
+    ) -> Self:
+        """Return the map as it is: its parts are fitted."""
+        return self
+
+    def encode(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the slots of both maps; see `FeatureMap.encode`."""
+        index, value = self.first.encode(x)
+        more, other = self.second.encode(x)
+        shifted = np.where(more > 0, more + (self.first.dim - 1), 0).astype(np.int32)
+        return np.hstack([index, shifted]), np.hstack([value, other])
+
+    @property
+    def dim(self) -> int:
+        """Number of basis elements of both, one constant."""
+        return self.first.dim + self.second.dim - 1
+
+    @property
+    def degrees(self) -> np.ndarray:
+        """Order of each basis element, (d,)."""
+        return np.concatenate([self.first.degrees, self.second.degrees[1:]])

@@ -1,0 +1,294 @@
+"""Trees as a part of a CP predictor: each leaf is a term, a product of indicators of bins.
+
+A leaf r with the value v_r is v_r prod_n 1[bin of x_n is in I_rn], where I_rn is an interval of
+bins, or a set of categories, for the few columns on its path. Predictions follow the trees;
+explanations read the leaves, which are kept as intervals: dense cores would be mostly ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from polyadic.kernels.trees import (
+    BY_SET,
+    NOT_SET,
+    SET,
+    Conditions,
+    Nodes,
+    add_trees,
+    list_conditions,
+)
+from polyadic.maps import OneHot, Step
+from polyadic.maps.base import FeatureMap
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """The leaves of all trees, each a product of conditions on the bins of a few columns.
+
+    Leaves with the same columns on their path are neighbours: they form a group.
+
+    Attributes
+    ----------
+    first : (R + 1,) int64
+        The conditions of leaf r are first[r] ... first[r + 1] - 1, in ascending order of columns.
+    column, low, high : (P,) int32
+        The first and the last bin of a condition; for a set, its number in `sets`, and -1.
+    missing : (P,) uint8
+        Whether a missing value meets the condition.
+    sets : (G, number of bins) uint8
+    value : (R, W) float64
+    output : (R,) int32
+        The first of the W outputs that a leaf adds to.
+    groups : (number of groups + 1,) int64
+        The first leaf of every group.
+    """
+
+    first: np.ndarray
+    column: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    missing: np.ndarray
+    sets: np.ndarray
+    value: np.ndarray
+    output: np.ndarray
+    groups: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Number of conditions of each leaf, (R,)."""
+        return np.diff(self.first)
+
+    def weights(self, n_outputs: int) -> np.ndarray:
+        """Return the output matrix C, (R, L)."""
+        out = np.zeros((len(self), n_outputs))
+        rows = np.arange(len(self))[:, None]
+        out[rows, self.output[:, None] + np.arange(self.value.shape[1])] = self.value
+        return out
+
+    def indicators(self, n: int, bins: np.ndarray, some: slice = slice(None)) -> np.ndarray:
+        """Return whether bins : (k,) of column n meet the conditions of some leaves, (k, R)."""
+        begin, end, _ = some.indices(len(self))
+        out = np.ones((len(bins), end - begin))
+        own = slice(self.first[begin], self.first[end])
+        at = self.first[begin] + np.flatnonzero(self.column[own] == n)
+        leaf = np.searchsorted(self.first, at, side="right") - 1 - begin
+        low, high, bins = self.low[at], self.high[at], bins[:, None]
+        inside = np.where(bins > 0, (bins >= low) & (bins <= high), self.missing[at] > 0)
+        by_set = high == SET
+        if by_set.any():
+            inside[:, by_set] = self.sets[low[by_set]][:, bins[:, 0]].T > 0
+        out[:, leaf] = inside
+        return out
+
+
+@dataclass(frozen=True)
+class Trees:
+    """A sum of trees over columns that maps with one slot have turned into bins.
+
+    Attributes
+    ----------
+    maps : list of fitted Step or OneHot
+        An element of a map is a bin.
+    nodes : Nodes
+    roots : (T,) int32
+    output : (T,) int32
+        The first of the W outputs that a tree adds to.
+    value : (K, W) float64
+        Of leaves.
+    """
+
+    maps: list[FeatureMap]
+    nodes: Nodes
+    roots: np.ndarray
+    output: np.ndarray
+    value: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.roots)
+
+    def bins(self, columns: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the bin of every coded value, (N, n)."""
+        return np.array([m.encode(x)[0][:, 0] for m, x in zip(self.maps, columns)], dtype=np.int32)
+
+    def add_to(self, raw: np.ndarray, columns: Sequence[np.ndarray]) -> None:
+        """Add the predictions for coded columns to raw : (n, L)."""
+        self.add_bins(raw, self.bins(columns))
+
+    def add_bins(self, raw: np.ndarray, bins: np.ndarray) -> None:
+        """Add the predictions for bins : (N, n) to raw : (n, L)."""
+        add_trees(self.nodes, self.roots, self.output, self.value, bins, raw)
+
+    def some(self, trees: np.ndarray) -> Trees:
+        """Return a forest of some of the trees; all nodes are kept."""
+        return replace(self, roots=self.roots[trees], output=self.output[trees])
+
+    def rescale(self, scale: np.ndarray) -> Trees:
+        """Return trees whose outputs are multiplied by scale : (L,)."""
+        tree = np.searchsorted(self.roots, np.arange(len(self.value)), side="right") - 1
+        at = self.output[tree][:, None] + np.arange(self.value.shape[1])
+        return replace(self, value=self.value * np.asarray(scale)[at])
+
+    def reordered(self, order: Sequence[int]) -> Trees:
+        """Return the same trees with the columns in another order."""
+        place = np.empty(len(order) + 1, np.int32)
+        place[np.asarray(order)] = np.arange(len(order))
+        place[-1] = -1  # that of a leaf
+        nodes = self.nodes._replace(column=place[self.nodes.column])
+        return replace(self, maps=[self.maps[n] for n in order], nodes=nodes)
+
+    @cached_property
+    def leaves(self) -> Leaves:
+        """The leaves as products of conditions."""
+        return _read_leaves(self)
+
+    def __getstate__(self) -> dict:
+        return {k: v for k, v in self.__dict__.items() if k != "leaves"}
+
+
+def join(forests: Sequence[Trees], shares: Sequence[float]) -> Trees:
+    """Return one forest that predicts the sum of all, each multiplied by its share.
+
+    The bins of its columns are those of all forests together.
+    """
+    maps, nodes = [], []
+    moved = [f.nodes.place.copy() for f in forests]
+    sets = [f.nodes.sets for f in forests]
+    for n in range(len(forests[0].maps)):
+        own = [f.maps[n] for f in forests]
+        merged = own[0].merge(own[1:])[0]
+        maps.append(merged)
+        if isinstance(merged, Step):
+            for f, place in zip(forests, moved):
+                asks = (f.nodes.column == n) & (f.nodes.missing != BY_SET)
+                # Bin b ends at edge b - 1, which is an edge of the union too; the last has no end.
+                ends = np.append(f.maps[n].edges_, np.inf)  # type: ignore[attr-defined]
+                place[asks] = 1 + np.searchsorted(merged.edges_, ends[place[asks] - 1])
+    shift = np.cumsum([0, *(len(f.value) for f in forests)])
+    sets_before = np.cumsum([0, *(len(s) for s in sets)])
+    for k, (f, place) in enumerate(zip(forests, moved)):
+        by_set = f.nodes.missing == BY_SET
+        place[by_set] += sets_before[k]
+        inner = f.nodes.column >= 0
+        left, right = (
+            np.where(inner, a + shift[k], -1).astype(np.int32)
+            for a in (f.nodes.left, f.nodes.right)
+        )
+        nodes.append(f.nodes._replace(place=place, left=left, right=right))
+    width = max((s.shape[1] for s in sets), default=0)
+    padded = [np.pad(s, ((0, 0), (0, width - s.shape[1]))) for s in sets]
+    stacked = {
+        name: np.concatenate([getattr(one, name) for one in nodes])
+        for name in ("column", "place", "missing", "left", "right")
+    }
+    joined = Nodes(**stacked, sets=np.concatenate(padded))
+    return Trees(
+        maps,
+        joined,
+        np.concatenate([f.roots + s for f, s in zip(forests, shift)]).astype(np.int32),
+        np.concatenate([f.output for f in forests]),
+        np.concatenate([share * f.value for f, share in zip(forests, shares)]),
+    )
+
+
+# ---- from trees to leaves ------------------------------------------------------------------------
+
+
+def _read_leaves(trees: Trees) -> Leaves:
+    """Return the leaves of all trees, sorted into groups of the same columns."""
+    nodes, ends = trees.nodes, np.flatnonzero(trees.nodes.column < 0)
+    inner = np.flatnonzero(nodes.column >= 0)
+    parent = np.full(len(nodes.column), -1, np.int64)
+    parent[nodes.left[inner]] = parent[nodes.right[inner]] = inner
+    most = _path_lengths(parent, ends)
+    found = Conditions.make(most)
+    last = np.array([m.dim - 1 for m in trees.maps])
+    count = list_conditions(nodes, parent, ends, last, found)
+    found = Conditions(*(a[:count] for a in found))
+    found, sets = _merge_sets(found, nodes.sets)
+    reached = np.ones(len(ends), dtype=bool)
+    empty = (found.high >= 0) & (found.low > found.high) & (found.missing == 0)
+    reached[found.leaf[empty]] = False
+    tree = np.searchsorted(trees.roots, ends, side="right") - 1
+    return _sorted_leaves(found, sets, reached, trees.value[ends], trees.output[tree])
+
+
+def _path_lengths(parent: np.ndarray, ends: np.ndarray) -> int:
+    """Return the number of splits on the paths to all leaves together."""
+    total, at = 0, parent[ends]
+    while len(at := at[at >= 0]):
+        total += len(at)
+        at = parent[at]
+    return total
+
+
+def _merge_sets(found: Conditions, sets: np.ndarray) -> tuple[Conditions, np.ndarray]:
+    """Intersect the sets that a leaf has on the same column, and keep each set once."""
+    by_set = found.high < 0
+    if not by_set.any():
+        return found, np.zeros((0, 1), np.uint8)
+    own = Conditions(*(a[by_set] for a in found))
+    order = np.lexsort((own.column, own.leaf))
+    own = Conditions(*(a[order] for a in own))
+    masks = sets[own.low] ^ (own.high == NOT_SET)[:, None].astype(np.uint8)
+    new = np.append(True, (np.diff(own.leaf) != 0) | (np.diff(own.column) != 0))
+    masks = np.minimum.reduceat(masks, np.flatnonzero(new), axis=0)
+    # Sorted by column first: the sets of a column are neighbours.
+    named = np.hstack([own.column[new][:, None], masks])
+    kept, number = np.unique(named, axis=0, return_inverse=True)
+    n_merged = np.count_nonzero(new)
+    merged = Conditions(
+        own.leaf[new],
+        own.column[new],
+        number.reshape(-1).astype(np.int32),
+        np.full(n_merged, SET, np.int32),
+        masks[:, 0].copy(),
+    )
+    both = Conditions(*(np.concatenate([a[~by_set], b]) for a, b in zip(found, merged)))
+    return both, kept[:, 1:].astype(np.uint8)
+
+
+def _sorted_leaves(
+    found: Conditions, sets: np.ndarray, reached: np.ndarray, value: np.ndarray, output: np.ndarray
+) -> Leaves:
+    """Return the leaves that can be reached, those with the same columns next to each other."""
+    n_leaves = len(value)
+    order = np.lexsort((found.column, found.leaf))
+    found = Conditions(*(a[order] for a in found))
+    lengths = np.bincount(found.leaf, minlength=n_leaves)
+    first = np.concatenate(([0], np.cumsum(lengths)))
+    paths = np.full((n_leaves, max(int(lengths.max(initial=0)), 1)), -1, np.int32)
+    paths[found.leaf, np.arange(len(found.leaf)) - first[found.leaf]] = found.column
+    _, group = np.unique(paths, axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    leaves = np.flatnonzero(reached)
+    leaves = leaves[np.argsort(group[leaves], kind="stable")]
+    own = np.repeat(first[leaves], lengths[leaves])
+    ends = np.concatenate(([0], np.cumsum(lengths[leaves])))
+    take = own + np.arange(ends[-1]) - np.repeat(ends[:-1], lengths[leaves])
+    starts = np.flatnonzero(np.diff(group[leaves], prepend=-1) != 0)
+    return Leaves(
+        first=ends,
+        column=found.column[take],
+        low=found.low[take],
+        high=found.high[take],
+        missing=found.missing[take],
+        sets=sets,
+        value=value[leaves],
+        output=output[leaves],
+        groups=np.append(starts, len(leaves)).astype(np.int64),
+    )
+
+
+def category_map(n_categories: int) -> OneHot:
+    """Return a map that gives each of the codes 0, 1, ... a bin of its own."""
+    out = OneHot()
+    out.lookup_ = np.arange(1, n_categories + 1, dtype=np.int32)
+    return out

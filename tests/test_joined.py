@@ -1,0 +1,199 @@
+"""Laws of models that join trees with smooth terms: all promises of a CP model hold for them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+import polyadic
+from polyadic import CPClassifier, CPRegressor, explain, maps
+from polyadic.data.rows import CodedRows
+from polyadic.losses import Huber, Logistic, Poisson, Quantile, Softmax, SquaredError
+from polyadic.training.forest import Forest, bin_maps
+
+FAST = {"rank": 3, "n_members": 2, "max_iter": 2, "solver": "adam", "random_state": 0}
+JOINED = FAST | {"trees": True}
+
+
+def table(n=400, seed=0):
+    """Return numbers with missing values and a category, and a target with a sharp step."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame({"a": rng.normal(size=n), "b": rng.integers(0, 9, n) / 2.0})
+    X["c"] = pd.Categorical(np.array(["u", "v", "w", "x"])[rng.integers(0, 4, n)])
+    y = 3.0 * (X["a"] > 0.3) * (X["c"] == "v") + X["b"] + 0.1 * rng.normal(size=n)
+    X.loc[rng.random(n) < 0.1, "a"] = np.nan
+    X.loc[rng.random(n) < 0.1, "c"] = None
+    return X, y.to_numpy()
+
+
+def joined(**changes):
+    X, y = table()
+    model = CPRegressor(**JOINED | changes).fit(X, y)
+    assert model.tensor_.trees is not None
+    return model, X, y
+
+
+TARGETS = {
+    "number": (CPRegressor, lambda y: y, {}),
+    "numbers": (CPRegressor, lambda y: np.column_stack([y, -y]), {}),
+    "counts": (CPRegressor, lambda y: np.round(np.maximum(y, 0)), {"loss": "poisson"}),
+    "quantile": (CPRegressor, lambda y: y, {"loss": "quantile", "quantile": 0.8}),
+    "two classes": (CPClassifier, lambda y: y > 2, {}),
+    "three classes": (CPClassifier, lambda y: np.digitize(y, [1, 3]), {}),
+    "three classes, squared": (
+        CPClassifier,
+        lambda y: np.digitize(y, [1, 3]),
+        {"loss": "squared_error"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TARGETS)
+def test_shapley_values_add_up_and_files_keep_the_model(case, tmp_path):
+    kind, make, changes = TARGETS[case]
+    X, y = table()
+    model = kind(**JOINED | changes).fit(X, make(y))
+    assert model.tensor_.trees is not None
+    found = explain.shapley(model, X[:20])
+    raw = model.raw(X[:20])
+    np.testing.assert_allclose(found.base + found.values.sum(axis=1), raw, atol=1e-5, rtol=1e-5)
+    model.save(tmp_path / "model.polyadic")
+    again = polyadic.load(tmp_path / "model.polyadic")
+    assert np.array_equal(again.predict(X), model.predict(X))
+    close = {"rtol": 1e-12, "atol": 1e-12}  # BLAS rounds by where an array lies in memory
+    np.testing.assert_allclose(explain.shapley(again, X[:20]).values, found.values, **close)
+    np.testing.assert_allclose(explain.sobol(again).total, explain.sobol(model).total, **close)
+
+
+def test_the_order_of_rows_and_columns_and_n_jobs_do_not_matter():
+    model, X, y = joined(n_jobs=2)
+    order = np.random.default_rng(1).permutation(len(X))
+    columns = ["c", "a", "b"]
+    other = CPRegressor(**JOINED, n_jobs=1).fit(X.iloc[order][columns], y[order])
+    assert np.array_equal(other.predict(X[columns]), model.predict(X))
+
+
+def test_a_weight_of_two_is_the_row_twice():
+    X, y = table()
+    weight = np.where(np.arange(len(y)) % 5 == 0, 2, 1)
+    rows = np.repeat(np.arange(len(y)), weight)
+    weighted = CPRegressor(**JOINED).fit(X, y, sample_weight=weight)
+    repeated = CPRegressor(**JOINED).fit(X.iloc[rows], y[rows])
+    assert np.array_equal(weighted.predict(X), repeated.predict(X))
+
+
+def test_trees_find_a_step_that_smooth_terms_cannot():
+    model, X, y = joined()
+    smooth = CPRegressor(**FAST, trees=False).fit(X, y)
+    assert smooth.tensor_.trees is None
+    new, target = table(seed=7)
+    error = [np.mean((m.predict(new) - target) ** 2) for m in (model, smooth)]
+    assert error[0] < 0.5 * error[1]
+
+
+def test_trees_are_left_out_by_default_where_they_do_not_help():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (1200, 2))
+    y = X[:, 0] - 2 * X[:, 1] + 0.1 * rng.normal(size=len(X))
+    model = CPRegressor(random_state=0).fit(X, y)
+    assert model.tensor_.trees is None
+    assert "trees 0.00" in model.plan_["shares"]
+
+
+def test_held_out_rows_of_the_user_choose_the_share():
+    X, y = table()
+    model = CPRegressor(**JOINED).fit(X[:300], y[:300], X_val=X[300:], y_val=y[300:])
+    assert model.tensor_.trees is not None
+
+
+LOSSES = {
+    "squared error": (SquaredError(), lambda y: y),
+    "two outputs": (SquaredError(), lambda y: np.column_stack([y, -y])),
+    "two classes": (Logistic(), lambda y: y > 2),
+    "three classes": (Softmax(3), lambda y: np.digitize(y, [1, 3])),
+    "poisson": (Poisson(), lambda y: np.round(np.maximum(y, 0))),
+    "quantile": (Quantile(0.9), lambda y: y),
+}
+
+
+@pytest.mark.parametrize("case", LOSSES)
+def test_forests_predict_what_scikit_learn_predicts(case):
+    loss, make = LOSSES[case]
+    rng = np.random.default_rng(0)
+    n = 500
+    columns = [rng.normal(size=n), rng.integers(-1, 40, n), rng.integers(-1, 6, n), np.zeros(n)]
+    columns[0][::7] = np.nan
+    y = make(np.nan_to_num(columns[0]) + columns[1] % 3 + columns[2]).astype(float)
+    rows = CodedRows(columns, y.reshape(n, -1), np.ones(n))
+    smooth = [maps.Hat(), maps.OneHot(), maps.OneHot(), maps.Hat()]
+    bins = bin_maps([m.fit(x) for m, x in zip(smooth, columns)], rows)
+    n_outputs = 3 if isinstance(loss, Softmax) else rows.y.shape[1]
+    forest = Forest(loss, bins, rows, np.zeros(n_outputs), 0)
+    forest.grow(6)
+    base, trees = forest.read(6)
+    raw = np.tile(base, (n, 1))
+    trees.add_to(raw, columns)
+    wanted = [np.reshape(m._raw_predict(forest.table), (n, -1)) for m in forest.models]
+    np.testing.assert_allclose(raw, np.hstack(wanted), rtol=1e-12, atol=1e-12)
+
+
+def test_a_table_without_a_column_that_varies_has_no_trees():
+    rows = CodedRows([np.zeros(30)], np.arange(30.0)[:, None], np.ones(30))
+    own = [maps.Hat().fit(rows.columns[0])]
+    forest = Forest(SquaredError(), bin_maps(own, rows), rows, np.ones(1), 0)
+    forest.grow(3)
+    base, trees = forest.read(3)
+    assert (base.tolist(), len(trees)) == ([1.0], 0)
+
+
+def test_only_frequent_categories_have_bins():
+    codes = np.concatenate([np.arange(400), np.arange(300, 400)])
+    rows = CodedRows([codes], np.zeros((len(codes), 1)), np.ones(len(codes)))
+    (own,) = bin_maps([maps.OneHot().fit(codes)], rows)
+    assert own.dim - 1 == 254
+    assert np.all(own.encode(np.arange(300, 400))[0] > 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"loss": Huber(1.0)}, "trees=True cannot be used with the loss"),
+        ({"early_stopping": False}, "trees=True needs held-out rows"),
+        ({"warm_start": True}, "trees cannot be trained further"),
+        ({"trees": "yes"}, "trees must be True, False or 'auto', got 'yes'"),
+    ],
+)
+def test_what_cannot_have_trees_is_refused(changes, told):
+    X, y = table(60)
+    with pytest.raises(ValueError, match=told):
+        CPRegressor(**JOINED | changes).fit(X, y)
+
+
+def test_a_model_with_trees_is_not_trained_further():
+    model, X, y = joined()
+    before = model.predict(X)
+    with pytest.raises(ValueError, match="trees, which cannot be trained further"):
+        model.partial_fit(X, y)
+    with pytest.raises(ValueError, match="trees, which cannot be trained further"):
+        model.set_params(warm_start=True, trees=False).fit(X, y)
+    assert np.array_equal(model.predict(X), before)
+
+
+def test_a_formula_of_trees_is_refused_by_name():
+    model, _, _ = joined()
+    with pytest.raises(ValueError, match="trees=False"):
+        explain.coefficients(model)
+
+
+def test_the_classes_of_scikit_learn_are_those_that_are_read():
+    """The parts of its fitted models that `Forest` reads are not public."""
+    X, y = np.arange(100.0).reshape(50, 2), np.arange(50.0)
+    for model in (
+        HistGradientBoostingRegressor(max_iter=1),
+        HistGradientBoostingClassifier(max_iter=1),
+    ):
+        model.fit(X, y > 20)
+        names = {"value", "feature_idx", "num_threshold", "missing_go_to_left", "left", "right"}
+        names |= {"is_leaf", "is_categorical", "bitset_idx"}
+        assert names <= set(model._predictors[0][0].nodes.dtype.names)
+        assert model._predictors[0][0].raw_left_cat_bitsets.shape[1] == 8
