@@ -3,13 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 import polyadic
 from polyadic import CPClassifier, CPRegressor, explain, maps
 from polyadic.data.rows import CodedRows
-from polyadic.losses import Huber, Logistic, Poisson, Quantile, Softmax, SquaredError
-from polyadic.training.forest import Forest, bin_maps
+from polyadic.losses import Huber
+from polyadic.training.forest import bin_maps
 
 FAST = {"rank": 3, "n_members": 2, "max_iter": 2, "solver": "adam", "random_state": 0}
 JOINED = FAST | {"trees": True}
@@ -37,7 +36,6 @@ TARGETS = {
     "number": (CPRegressor, lambda y: y, {}),
     "numbers": (CPRegressor, lambda y: np.column_stack([y, -y]), {}),
     "counts": (CPRegressor, lambda y: np.round(np.maximum(y, 0)), {"loss": "poisson"}),
-    "quantile": (CPRegressor, lambda y: y, {"loss": "quantile", "quantile": 0.8}),
     "two classes": (CPClassifier, lambda y: y > 2, {}),
     "three classes": (CPClassifier, lambda y: np.digitize(y, [1, 3]), {}),
     "three classes, squared": (
@@ -106,46 +104,6 @@ def test_held_out_rows_of_the_user_choose_the_share():
     assert model.tensor_.trees is not None
 
 
-LOSSES = {
-    "squared error": (SquaredError(), lambda y: y),
-    "two outputs": (SquaredError(), lambda y: np.column_stack([y, -y])),
-    "two classes": (Logistic(), lambda y: y > 2),
-    "three classes": (Softmax(3), lambda y: np.digitize(y, [1, 3])),
-    "poisson": (Poisson(), lambda y: np.round(np.maximum(y, 0))),
-    "quantile": (Quantile(0.9), lambda y: y),
-}
-
-
-@pytest.mark.parametrize("case", LOSSES)
-def test_forests_predict_what_scikit_learn_predicts(case):
-    loss, make = LOSSES[case]
-    rng = np.random.default_rng(0)
-    n = 500
-    columns = [rng.normal(size=n), rng.integers(-1, 40, n), rng.integers(-1, 6, n), np.zeros(n)]
-    columns[0][::7] = np.nan
-    y = make(np.nan_to_num(columns[0]) + columns[1] % 3 + columns[2]).astype(float)
-    rows = CodedRows(columns, y.reshape(n, -1), np.ones(n))
-    smooth = [maps.Hat(), maps.OneHot(), maps.OneHot(), maps.Hat()]
-    bins = bin_maps([m.fit(x) for m, x in zip(smooth, columns)], rows)
-    n_outputs = 3 if isinstance(loss, Softmax) else rows.y.shape[1]
-    forest = Forest(loss, bins, rows, np.zeros(n_outputs), 0)
-    forest.grow(6)
-    base, trees = forest.read(6)
-    raw = np.tile(base, (n, 1))
-    trees.add_to(raw, columns)
-    wanted = [np.reshape(m._raw_predict(forest.table), (n, -1)) for m in forest.models]
-    np.testing.assert_allclose(raw, np.hstack(wanted), rtol=1e-12, atol=1e-12)
-
-
-def test_a_table_without_a_column_that_varies_has_no_trees():
-    rows = CodedRows([np.zeros(30)], np.arange(30.0)[:, None], np.ones(30))
-    own = [maps.Hat().fit(rows.columns[0])]
-    forest = Forest(SquaredError(), bin_maps(own, rows), rows, np.ones(1), 0)
-    forest.grow(3)
-    base, trees = forest.read(3)
-    assert (base.tolist(), len(trees)) == ([1.0], 0)
-
-
 def test_only_frequent_categories_have_bins():
     codes = np.concatenate([np.arange(400), np.arange(300, 400)])
     rows = CodedRows([codes], np.zeros((len(codes), 1)), np.ones(len(codes)))
@@ -183,17 +141,3 @@ def test_a_formula_of_trees_is_refused_by_name():
     model, _, _ = joined()
     with pytest.raises(ValueError, match="trees=False"):
         explain.coefficients(model)
-
-
-def test_the_classes_of_scikit_learn_are_those_that_are_read():
-    """The parts of its fitted models that `Forest` reads are not public."""
-    X, y = np.arange(100.0).reshape(50, 2), np.arange(50.0)
-    for model in (
-        HistGradientBoostingRegressor(max_iter=1),
-        HistGradientBoostingClassifier(max_iter=1),
-    ):
-        model.fit(X, y > 20)
-        names = {"value", "feature_idx", "num_threshold", "missing_go_to_left", "left", "right"}
-        names |= {"is_leaf", "is_categorical", "bitset_idx"}
-        assert names <= set(model._predictors[0][0].nodes.dtype.names)
-        assert model._predictors[0][0].raw_left_cat_bitsets.shape[1] == 8

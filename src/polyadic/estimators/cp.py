@@ -57,8 +57,9 @@ class CPRegressor(Regression, CPEstimator):
         and smoothness are tried.
     trees : bool or "auto", default="auto"
         Whether boosted trees are joined to the smooth terms: the leaves of trees are terms too.
-        They are grown by scikit-learn's HistGradientBoosting, and held-out rows choose their share.
-        "auto": on 1,000 rows or more, where they clearly lower the held-out loss.
+        They are grown as in other libraries for gradient boosting, and held-out rows choose how
+        many there are, and their share. "auto": on 1,000 rows or more, where they clearly lower the
+        held-out loss.
     max_iter : int or "auto", default="auto"
         Epochs of Adam, or sweeps of "als"; "auto" depends on the numbers of rows and columns, and
         on how much longer training lowers the held-out loss.

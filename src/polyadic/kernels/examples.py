@@ -18,6 +18,7 @@ from polyadic.kernels import (
     additive,
     als,
     banded,
+    boosting,
     encode,
     leaves,
     losses,
@@ -263,6 +264,32 @@ def tree_examples() -> Iterator[Example]:
     yield trees.add_trees, (_nodes(), root, root, np.zeros((1, 1)), bins, np.zeros((1, 1)))
 
 
+def boosting_examples() -> Iterator[Example]:
+    """Yield the growing of trees."""
+    settings = boosting.Settings(losses.SQUARED, 0.1, 1, 1.0, 1)
+    number, byte = np.zeros(1, np.int32), np.zeros(1, np.uint8)
+    grown = boosting.Grown(
+        column=number,
+        place=number,
+        missing=byte,
+        left=number,
+        right=number,
+        sets=np.zeros((0, 1), np.uint8),
+        value=np.zeros(1),
+        root=np.zeros(1, np.int64),
+        counts=np.zeros(3, np.int64),
+    )
+    table = boosting.Table(
+        bins=np.ones((1, 1), np.uint8),
+        start=np.array([0, 2]),
+        categorical=np.array([False]),
+        y=np.zeros((1, 1)),
+        weight=np.ones(1),
+    )
+    work, state = boosting.Workspace.make(1, 1, 2, 1), np.ones(1, np.uint64)
+    yield boosting.boost, (settings, table, 1, np.zeros((1, 1)), grown, work, state)
+
+
 def leaf_examples() -> Iterator[Example]:
     """Yield how leaves are read and explained."""
     one, zero, byte = np.zeros(1, np.int32), np.zeros(1, np.int64), np.zeros(1, np.uint8)
@@ -315,6 +342,7 @@ def all_examples(forms: Sequence[Form] = ALL_FORMS) -> Iterator[Example]:
             yield from contract_examples(form)
             yield from hats_examples(form)
     yield from explain_examples()
+    yield from boosting_examples()
     yield from tree_examples()
     yield from leaf_examples()
     yield from order_examples()
@@ -357,4 +385,5 @@ def fit_examples(needs: Needs) -> Iterator[Example]:
     if prior:
         yield from prior_examples(form)
     if trees_joined:
+        yield from boosting_examples()
         yield from tree_examples()

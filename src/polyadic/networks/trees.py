@@ -127,8 +127,16 @@ class Trees:
         add_trees(self.nodes, self.roots, self.output, self.value, bins, raw)
 
     def some(self, trees: np.ndarray) -> Trees:
-        """Return a forest of some of the trees; all nodes are kept."""
+        """Return a forest that predicts by some of the trees; all nodes are kept."""
         return replace(self, roots=self.roots[trees], output=self.output[trees])
+
+    def first(self, n_trees: int) -> Trees:
+        """Return the forest of the first trees."""
+        end = len(self.value) if n_trees >= len(self) else int(self.roots[n_trees])
+        fields = ("column", "place", "missing", "left", "right")
+        nodes = self.nodes._replace(**{name: getattr(self.nodes, name)[:end] for name in fields})
+        roots, output = self.roots[:n_trees], self.output[:n_trees]
+        return replace(self, nodes=nodes, roots=roots, output=output, value=self.value[:end])
 
     def rescale(self, scale: np.ndarray) -> Trees:
         """Return trees whose outputs are multiplied by scale : (L,)."""

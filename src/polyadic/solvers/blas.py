@@ -1,4 +1,4 @@
-"""Keep BLAS and OpenMP to one thread while work is done in threads of our own."""
+"""Keep BLAS to one thread while small matrices are multiplied in threads of our own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-from threadpoolctl import ThreadpoolController, threadpool_limits
+from threadpoolctl import threadpool_limits
 
 _lock = Lock()
 _limits: list[threadpool_limits] = []  # one entry per block that is being run, all the same
@@ -31,13 +31,3 @@ def one_blas_thread() -> Iterator[None]:
             limit = _limits.pop()
             if not _limits:
                 limit.restore_original_limits()
-
-
-@contextmanager
-def one_openmp_thread() -> Iterator[None]:
-    """Limit OpenMP to one thread, in the regions that this thread starts.
-
-    The limit of OpenMP belongs to the thread that sets it.
-    """
-    with ThreadpoolController().limit(limits=1, user_api="openmp"):
-        yield

@@ -280,8 +280,8 @@ def _check_trees(params: CPSettings, task: Task, plan: Plan) -> None:
     """Refuse trees=True where trees cannot be grown, or no held-out rows can choose their share."""
     if not forest.possible(task.loss):
         raise ValueError(
-            f"trees=True cannot be used with the loss {task.loss!r}: scikit-learn grows trees for "
-            "the squared error, quantiles, Poisson and classes. Use trees=False."
+            f"trees=True cannot be used with the loss {task.loss!r}: there are trees for the "
+            "squared error, Poisson and the log-loss of classes. Use trees=False."
         )
     if plan.n_folds == 0 and not task.has_held_out:
         raise ValueError(
