@@ -34,6 +34,10 @@ FITS = {
         lambda: CPClassifier(**FAST).fit(X, Y > 0),
         Needs(adam=False, prior=True, members=False),
     ),
+    "trees": (
+        lambda: CPRegressor(max_iter=2, random_state=0, trees=True).fit(X, Y),
+        Needs(trees=True),
+    ),
     "mixture": (lambda: CPClassifier(random_state=0).fit(X, Y > 0), MIXTURE),
     "own loss": (
         lambda: CPRegressor(loss=parts.Expectile(), max_iter=2, solver="als+adam", **FAST).fit(

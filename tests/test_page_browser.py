@@ -16,6 +16,7 @@ from pages import (
     tiny_classifier,
     tiny_regressor,
 )
+from sklearn.ensemble import HistGradientBoostingClassifier
 
 import polyadic
 from polyadic import explain, maps
@@ -191,6 +192,16 @@ def test_every_target_is_computed_as_in_python(kind, changes, visit, mixed):
     for k in (0, 7, 11):
         agree(show(tab, plain(X.iloc[k])), model, X.iloc[[k]])
     agree(show(tab, [None] * 4), model, X.iloc[[0]].assign(**{c: [None] for c in X}).astype(object))
+
+
+def test_a_model_of_another_library_is_computed_as_in_python(visit, mixed):
+    X, score = mixed
+    X = X.astype({HOSTILE: "category", "grade": "category"})
+    grown = HistGradientBoostingClassifier(max_iter=4, random_state=0)
+    model = polyadic.trees.from_model(grown.fit(X, three_classes(score)), X)
+    tab = visit(model, X, three_classes(score))
+    for k in (0, 7, 11):
+        agree(show(tab, plain(X.astype(object).iloc[k])), model, X.iloc[[k]])
 
 
 def test_the_explained_class_can_be_chosen(visit, mixed):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from polyadic.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from polyadic import datasets, explain, inits, losses, maps, networks, plots
+    from polyadic import datasets, explain, inits, losses, maps, networks, plots, trees
     from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegressor
     from polyadic.estimators.loading import load
     from polyadic.io.files import ModelFileError
@@ -34,6 +34,7 @@ _MODULES = {
     "maps": "polyadic.maps",
     "plots": "polyadic.plots",
     "report": "polyadic.page",
+    "trees": "polyadic.trees",
     "warmup": "polyadic.training.compiling",
 }
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "networks",
     "plots",
     "report",
+    "trees",
     "warmup",
 ]
 

@@ -248,6 +248,11 @@ class CPClassifier(Classification, CPEstimator):
     n_members : int or "auto", default="auto"
         Number of models that are averaged and merged into one: "auto" is 5 by factor penalties, and
         3 to 5 by the tensor prior, or 2 where that is alone.
+    trees : bool or "auto", default="auto"
+        Whether boosted trees are joined to the smooth terms: the leaves of trees are terms too.
+        They are grown as in other libraries for gradient boosting, and held-out rows choose how
+        many there are, and their share. "auto": on 1,000 rows or more, where they clearly lower the
+        held-out loss.
     max_iter : int or "auto", default="auto"
         Epochs of Adam, or sweeps of "als"; "auto" depends on the numbers of rows and columns, and
         on how much longer training lowers the held-out loss.

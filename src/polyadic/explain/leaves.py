@@ -158,7 +158,7 @@ class LeafReading:
             raise ValueError(
                 f"The trees have {len(self.leaves):,} leaves, and variances are computed from all "
                 f"pairs of them: {n_pairs:,}, and at most {_MOST_PAIRS:,} are allowed. Use fewer "
-                "or smaller trees; effects and Shapley values have no such limit."
+                "or smaller trees; Shapley values and partial dependence have no such limit."
             )
         sizes = np.diff(self.leaves.groups).astype(float)
         work = sizes * np.cumsum(sizes[::-1])[::-1]  # a group is paired with all from it on

@@ -365,7 +365,7 @@ class Needs(NamedTuple):
     trees: bool = False  # whether trees are joined
 
 
-MIXTURE = Needs(prior=True, additive=True, trees=True)  # of a fit that mixes strategies
+MIXTURE = Needs(prior=True, additive=True)  # of a fit that mixes strategies
 
 
 def fit_examples(needs: Needs) -> Iterator[Example]:

@@ -154,16 +154,18 @@ def _link(model: FittedModel) -> str:
 def _summary(model: FittedModel, cores: CPCores) -> str:
     """Describe the model in two sentences."""
     rank, n_members = cores.rank, len(model.history_)
-    merged = ""
+    merged, products = "", f"a sum of {rank:,} products of one function per column"
     if n_members > 1 and rank % n_members == 0:
         merged = f", merged from {n_members} members of rank {rank // n_members}"
     additive = " and an additive part" if cores.additive is not None else ""
     if cores.trees is not None:
-        n_leaves = len(cores.trees.leaves)
-        additive += f", and {n_leaves:,} leaves of {len(cores.trees):,} trees"
+        leaves = f"{len(cores.trees.leaves):,} leaves of {len(cores.trees):,} trees"
+        if n_members == 0 and not np.any(cores.weights):  # a model of another library
+            products = f"a sum of {leaves}, each a product of one function per column"
+        else:
+            additive += f", and {leaves}"
     return (
-        f"A {type(model).__name__}: a sum of {rank:,} products of one function per column{merged}"
-        f"{additive}. The whole model is in this page."
+        f"A {type(model).__name__}: {products}{merged}{additive}. The whole model is in this page."
     )
 
 

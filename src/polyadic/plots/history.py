@@ -38,8 +38,13 @@ def learning_curve(model: FittedModel, ax: Axes | None = None) -> Axes:
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(model, "history_")
-    ax = new_axes(ax, 7.0, 4.2)
     history = model.history_
+    if not history:
+        raise ValueError(
+            f"This {type(model).__name__} has no learning curves: it was made from a model of "
+            "another library. Pass a model that was trained by `fit`."
+        )
+    ax = new_axes(ax, 7.0, 4.2)
     held_out = "validation_loss" in history[0]
     curves = [np.asarray(h["validation_loss" if held_out else "train_loss"]) for h in history]
     train = _mean_curve([np.asarray(h["train_loss"]) for h in history])
