@@ -12,7 +12,7 @@ mpl.use("Agg")
 
 ROOT = Path(__file__).resolve().parents[1]
 GALLERY = ROOT / "docs" / "gallery"
-EXAMPLES = ["california", "adult", "movielens"]
+EXAMPLES = ["california", "adult", "movielens", "trees"]
 
 
 def load(name):
@@ -26,7 +26,7 @@ def load(name):
 def test_the_example_runs_and_draws_what_the_gallery_holds(name, tmp_path, capsys):
     with needs.data():
         load(name).main(tmp_path / "pictures", quick=True)
-    drawn = {path.name for path in (tmp_path / "pictures").iterdir()}
+    drawn = {path.name for path in (tmp_path / "pictures").glob("*.png")}
     assert drawn == {path.name for path in GALLERY.glob(f"{name}_*.png")}
     shown = capsys.readouterr().out
     assert "test rows: " in shown
@@ -45,7 +45,7 @@ def test_pictures_are_small_and_the_docs_show_only_existing_ones():
     sizes = {path.name: path.stat().st_size for path in GALLERY.glob("*.png")}
     assert max(sizes.values()) < 100_000
     assert sum(sizes.values()) < 1_000_000
-    page = (ROOT / "docs" / "explain.md").read_text()
+    page = "".join((ROOT / "docs" / f"{name}.md").read_text() for name in ("explain", "trees"))
     shown = re.findall(r"\(gallery/(\w+\.png)\)", page)
     assert len(shown) >= 8
     assert set(shown) <= set(sizes)

@@ -191,6 +191,33 @@ def test_effects_take_given_axes():
     draw(given)
 
 
+# ---- comparisons --------------------------------------------------------------------------------
+
+
+def test_a_comparison_draws_both_effects_where_they_differ_most():
+    X, y = table()
+    a, b = (CPRegressor(n_members=1, **FAST).fit(X, t) for t in (y, X["a"] - 2 * X["b"]))
+    found = explain.compare(a, b, X)
+    axes = plots.compare(found, top=2, names=("one", "other")).ravel()
+    order = np.argsort(-found.main)
+    assert [ax.get_title(loc="left").split(",")[0] for ax in axes] == [
+        found.columns[n] for n in order[:2]
+    ]
+    for ax, n in zip(axes, order):
+        drawn = [
+            line for line in lines(ax) if len(line.get_xdata()) == len(found.effects[0].grid[n])
+        ]
+        for line, result in zip(drawn, found.effects, strict=True):
+            assert np.array_equal(line.get_ydata(), result.values[n][:, 0])
+    assert [t.get_text() for t in axes[0].get_legend().get_texts()] == ["one", "other"]
+    draw(axes[0])
+    draw(plots.compare((a, a)).ravel()[0])
+    with pytest.raises(ValueError, match="names must be two names"):
+        plots.compare(found, names="ab")
+    with pytest.raises(ValueError, match="no output 1; there are 1"):
+        plots.compare(found, output=1)
+
+
 # ---- interactions -------------------------------------------------------------------------------
 
 PAIRS = [["b$1$", "c"], ["c", "many"], ["many", "b$1$"]]
@@ -375,7 +402,7 @@ def test_given_axes_are_drawn_on():
 
 def test_what_cannot_be_drawn_is_refused_by_name():
     wrong = fitted("number")[0]
-    for function in (*list(results())[1:], plots.effects):
+    for function in (*list(results())[1:], plots.effects, plots.compare):
         with pytest.raises(TypeError, match=rf"{function.__name__} draws .*explain\..*, got CPReg"):
             function(wrong)
 

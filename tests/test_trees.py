@@ -215,3 +215,21 @@ def test_too_many_pairs_of_leaves_are_refused(monkeypatch):
     joined, _, _ = readings()
     with pytest.raises(ValueError, match="pairs of them"):
         joined.total_variance()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_masks_predict_what_the_nodes_predict(case, monkeypatch):
+    model, columns = make(**CASES[case])
+    trees = model.tensor_.trees
+    raws = np.zeros((2, len(columns[0]), model.tensor_.n_outputs))
+    trees.add_to(raws[0], columns)
+    monkeypatch.setattr(forests, "_MANY_ROWS", 1)
+    trees.add_to(raws[1], columns)
+    assert trees.masks is not None or CASES[case].get("depth", 3) > 6
+    assert np.array_equal(*raws)
+
+
+def test_trees_of_many_leaves_have_no_masks(monkeypatch):
+    model, _ = make(depth=9, n_trees=2)
+    monkeypatch.setattr(forests, "_MOST_LEAVES", 4)
+    assert model.tensor_.trees.masks is None

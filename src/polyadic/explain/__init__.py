@@ -2,12 +2,14 @@
 
 from polyadic.explain.anova import Interactions, Sobol, Term, interactions, sobol
 from polyadic.explain.coefficients import Coefficients, Product, coefficient, coefficients
+from polyadic.explain.compare import Comparison, compare
 from polyadic.explain.effects import Effects, PartialDependence, effects, partial_dependence
 from polyadic.explain.shapley import Shapley, ShapleyInteractions, shapley, shapley_interactions
 from polyadic.explain.words import describe, in_words
 
 __all__ = [
     "Coefficients",
+    "Comparison",
     "Effects",
     "Interactions",
     "PartialDependence",
@@ -18,6 +20,7 @@ __all__ = [
     "Term",
     "coefficient",
     "coefficients",
+    "compare",
     "describe",
     "effects",
     "in_words",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -15,6 +15,7 @@ from polyadic.data.tables import is_missing
 from polyadic.explain.anova import main_shares
 from polyadic.explain.listing import Listing
 from polyadic.explain.models import code, find_columns, read
+from polyadic.explain.reading import Reading
 from polyadic.training.model import FittedModel, output_names
 
 SCALES = ("raw", "response")
@@ -155,24 +156,40 @@ def effects(model: FittedModel, background: Any = None, scale: str = "raw") -> E
     True
     """
     _check_scale(scale)
-    reading = read(model, background)
+    response = model.response if scale == "response" else None
+    return effects_of(read(model, background), output_names(model), response)
+
+
+def effects_of(
+    reading: Reading,
+    outputs: list[str],
+    response: Callable[[np.ndarray], np.ndarray] | None = None,
+    jumps: Sequence[np.ndarray] | None = None,
+) -> Effects:
+    """Return the main effects of a reading; `response` undoes the link of raw values, (n, L).
+
+    `jumps` are values at both sides of which each column is shown, by default those of the reading.
+    """
     variance, share = main_shares(reading)
     base = reading.base()
     grid, values, missing = [], [], []
     for n, (column, marginal) in enumerate(zip(reading.columns, reading.marginals)):
         points, codes = _grid(column, marginal, _EFFECT_POINTS)
+        steps = reading.jumps(n) if jumps is None else jumps[n]
+        if len(steps) and len(points):
+            points = codes = _with_steps(points, steps)
         asked = np.append(codes, np.nan if column.categories is None else -1)
         found = reading.partial((n,), [design(reading.maps[n], asked)], pure=True)
-        if scale == "response":
-            found = model.response(base + found)
+        if response is not None:
+            found = response(base + found)
         grid.append(points)
         values.append(found[:-1])
         missing.append(found[-1])
     shown = [_density(c, m) for c, m in zip(reading.columns, reading.marginals)]
     return Effects(
-        model.columns_.names,
-        output_names(model),
-        base if scale == "raw" else model.response(base[None])[0],
+        [column.name for column in reading.columns],
+        outputs,
+        base if response is None else response(base[None])[0],
         grid,
         values,
         missing,
@@ -181,7 +198,7 @@ def effects(model: FittedModel, background: Any = None, scale: str = "raw") -> E
         variance,
         share,
         [_ends(c, m) for c, m in zip(reading.columns, reading.marginals)],
-        scale,
+        "raw" if response is None else "response",
     )
 
 
@@ -327,6 +344,16 @@ def _grid(column: Column, marginal: Marginal, n_points: int) -> tuple[np.ndarray
         even = np.linspace(known[1], known[-2], n_points // 2)
         points = np.unique(np.concatenate([known[at[::2]], known[-1:], even]))
     return points, points
+
+
+def _with_steps(points: np.ndarray, jumps: np.ndarray) -> np.ndarray:
+    """Return points with both sides of every jump between the first and the last of them.
+
+    >>> _with_steps(np.array([0.0, 1.0]), np.array([0.5, 7.0])).round(2)
+    array([0. , 0.5, 0.5, 1. ])
+    """
+    inside = jumps[(jumps >= points[0]) & (jumps < points[-1])]
+    return np.unique(np.concatenate([points, inside, np.nextafter(inside, np.inf)]))
 
 
 def _density(column: Column, marginal: Marginal) -> tuple[np.ndarray | None, np.ndarray]:

@@ -18,6 +18,7 @@ from polyadic.explain.cp import CPReading
 from polyadic.explain.leaves import LeafReading, SetNumbers, Variances
 from polyadic.explain.reading import ColumnSet, Reading
 from polyadic.kernels.leaves import Smooth
+from polyadic.maps import Step
 from polyadic.networks.cp import CPCores
 from polyadic.training.model import FittedModel, explained_maps, threads_of
 
@@ -32,12 +33,21 @@ class JoinedReading(Reading):
         super().__init__(model, marginals, explained_maps(model.maps_, cores))
         assert cores.trees is not None
         self.widths = [1 + m.dim for m in model.maps_]  # of a design of the smooth part
-        parts = [_first(own, width) for own, width in zip(marginals, self.widths)]
+        parts = [first_part(own, width) for own, width in zip(marginals, self.widths)]
         self.smooth = CPReading(model, cores, parts)
         shares = [_bin_shares(own, width) for own, width in zip(marginals, self.widths)]
         self.trees = LeafReading(cores.trees, cores.n_outputs, shares)
         self.n_jobs = threads_of(model)
         self._variances = cache(self._find_variances)
+
+    def jumps(self, n: int) -> np.ndarray:
+        """Return the edges of column n that trees split at."""
+        trees = self.trees.trees
+        own = trees.maps[n]
+        if not isinstance(own, Step):
+            return np.zeros(0)
+        at = np.unique(trees.nodes.place[trees.nodes.column == n]) - 1
+        return own.edges_[at[at < len(own.edges_)]]
 
     def base(self) -> np.ndarray:
         """Return the mean of both parts, (L,)."""
@@ -157,7 +167,7 @@ class JoinedReading(Reading):
         return trees.bins(rows), None if background is None else trees.bins(background)
 
 
-def _first(marginal: Marginal, width: int) -> Marginal:
+def first_part(marginal: Marginal, width: int) -> Marginal:
     """Return the marginal of the first features of a design alone."""
     return Marginal(
         marginal.mean[:width],

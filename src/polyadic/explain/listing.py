@@ -10,6 +10,7 @@ import numpy as np
 from polyadic.data.tables import is_missing
 
 _MOST_LINES = 40  # of a printed table
+_SIGNED = ("lowest", "highest", "largest difference")  # columns whose numbers have a sign
 
 
 class Listing(ABC):
@@ -95,4 +96,4 @@ def _cell(name: str, value: Any) -> str:
         return str(value)
     if "share" in name:
         return aligned_percent(value)
-    return f"{value:+.3g}" if name in ("lowest", "highest") else f"{value:.3g}"
+    return f"{value:+.3g}" if name in _SIGNED else f"{value:.3g}"

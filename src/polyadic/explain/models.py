@@ -22,16 +22,21 @@ def read(model: FittedModel, background: Any = None) -> Reading:
     """Return the reading of a fitted model over its training marginals, or those of a table."""
     check_is_fitted(model, "tensor_")
     marginals = marginals_over(model, background)
-    if not all(np.all(np.isfinite(a)) for m in marginals for a in (m.mean, m.second.data)):
-        raise ValueError(
-            "The map of a column gives numbers beyond the range of float64, so nothing can be "
-            "averaged over it. Fit again with maps='hat', or with Polynomial(normalize=True)."
-        )
+    check_finite(marginals)
     cores = model.tensor_
     if isinstance(cores, CPCores):
         kind = CPReading if cores.trees is None else JoinedReading
         return kind(model, cores, marginals)
     return NetworkReading(model, cores, marginals)
+
+
+def check_finite(marginals: Sequence[Marginal]) -> None:
+    """Refuse marginals with which nothing can be computed."""
+    if not all(np.all(np.isfinite(a)) for m in marginals for a in (m.mean, m.second.data)):
+        raise ValueError(
+            "The map of a column gives numbers beyond the range of float64, so nothing can be "
+            "averaged over it. Fit again with maps='hat', or with Polynomial(normalize=True)."
+        )
 
 
 def code(model: FittedModel, X: Any) -> list[np.ndarray]:

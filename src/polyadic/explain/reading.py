@@ -43,6 +43,10 @@ class Reading(ABC):
         """Number of columns N."""
         return len(self.maps)
 
+    def jumps(self, n: int) -> np.ndarray:
+        """Return the values above which the effect of a numeric column may jump, ascending."""
+        return np.zeros(0)
+
     @abstractmethod
     def base(self) -> np.ndarray:
         """Return the mean of the raw prediction, (L,)."""

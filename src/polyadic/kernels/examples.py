@@ -262,6 +262,14 @@ def tree_examples() -> Iterator[Example]:
     """Yield the prediction by trees."""
     root, bins = np.zeros(1, np.int32), np.zeros((1, 1), np.int32)
     yield trees.add_trees, (_nodes(), root, root, np.zeros((1, 1)), bins, np.zeros((1, 1)))
+    zero, word = np.zeros(1, np.int64), np.zeros(1, np.uint64)
+    masks = trees.Masks(np.zeros(2, np.int64), zero, zero, word, np.zeros((1, 64), np.int64))
+    yield trees.write_masks, (_nodes(), root, masks, zero.copy(), word.copy())
+    words = np.zeros(256, np.uint64)
+    yield (
+        trees.add_masks,
+        (masks, root, np.zeros((1, 1)), trees.BIT_PLACES, bins, words, np.zeros((1, 1))),
+    )
 
 
 def boosting_examples() -> Iterator[Example]:

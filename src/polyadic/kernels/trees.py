@@ -59,6 +59,85 @@ def add_trees(nodes, roots, output, value, bins, raw):
                     raw[i, output[t] + w] += value[k, w]
 
 
+# ---- many rows: one word of bits per tree --------------------------------------------------------
+
+
+class Masks(NamedTuple):
+    """For every tree, column that it asks, and bin: the leaves that a row may still reach.
+
+    A row reaches the leaf whose bit is in the words of all columns.
+    first : (T + 1,), the columns of tree t are column[first[t]] ... column[first[t + 1] - 1]
+    start : where the words of each column begin
+    leaf : (T, 64), the node of each bit
+    """
+
+    first: np.ndarray
+    column: np.ndarray
+    start: np.ndarray
+    words: np.ndarray
+    leaf: np.ndarray
+
+
+# The product of the lowest bit and this number has different highest six bits for each bit.
+_SEQUENCE = np.uint64(0x03F79D71B4CB0A89)
+BIT_PLACES = np.zeros(64, np.uint64)
+for _bit in range(64):
+    BIT_PLACES[((int(_SEQUENCE) << _bit) % 2**64) >> 58] = _bit
+
+
+@jit_exact
+def write_masks(nodes, roots, masks, place_of, below):
+    """Write the words of all trees, which have at most 64 leaves each.
+
+    place_of : (N,) space; below : (K,) uint64, the leaves below each node.
+    """
+    for t in range(len(roots)):
+        end = roots[t + 1] if t + 1 < len(roots) else len(nodes.column)
+        n_leaves = 0
+        for k in range(roots[t], end):
+            below[k] = np.uint64(0)
+            if nodes.column[k] < 0:
+                below[k] = np.uint64(1) << np.uint64(n_leaves)
+                masks.leaf[t, n_leaves] = k
+                n_leaves += 1
+        for k in range(end - 1, roots[t] - 1, -1):  # children come after their parent
+            if nodes.column[k] >= 0:
+                below[k] = below[nodes.left[k]] | below[nodes.right[k]]
+        for c in range(masks.first[t], masks.first[t + 1]):
+            place_of[masks.column[c]] = c
+        for k in range(roots[t], end):
+            if nodes.column[k] < 0:
+                continue
+            c = place_of[nodes.column[k]]
+            for b in range(masks.start[c + 1] - masks.start[c]):
+                other = nodes.right[k] if _goes_left(nodes, k, b) else nodes.left[k]
+                masks.words[masks.start[c] + b] &= ~below[other]
+
+
+@jit_exact
+def add_masks(masks, output, value, places, bins, words, raw):
+    """Add trees to raw as `add_trees` does; words : (256,) uint64 space, places : `BIT_PLACES`."""
+    n_rows, width = bins.shape[1], value.shape[1]
+    for begin in range(0, n_rows, _ROWS):
+        count = min(_ROWS, n_rows - begin)
+        for t in range(len(output)):
+            for i in range(count):
+                words[i] = ~np.uint64(0)
+            for c in range(masks.first[t], masks.first[t + 1]):
+                own = masks.words[masks.start[c] : masks.start[c + 1]]
+                column = bins[masks.column[c], begin : begin + count]
+                for i in range(count):
+                    words[i] &= own[np.uint32(column[i])]  # no check for a negative place
+            for i in range(count):
+                lowest = words[i] & (~words[i] + np.uint64(1))
+                k = masks.leaf[t, places[(lowest * _SEQUENCE) >> np.uint64(58)]]
+                for w in range(width):
+                    raw[begin + i, output[t] + w] += value[k, w]
+
+
+# ---- leaves --------------------------------------------------------------------------------------
+
+
 class Conditions(NamedTuple):
     """What a row must meet to reach a leaf, of all leaves one after another, (P,) each.
 

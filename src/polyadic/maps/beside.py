@@ -12,15 +12,16 @@ from polyadic.maps.base import FeatureMap
 class Beside(FeatureMap):
     """The elements of a map, followed by those of a second one without its constant.
 
-    Explanations of a model with smooth terms and trees use it, to average over both at once. It is
-    made of fitted maps, and is not in the registry: no model is trained with it.
+    Explanations of a model with smooth terms and trees use it, to average over both at once, and so
+    do comparisons of models whose maps differ. It is made of fitted maps, and is not in the
+    registry: no model is trained with it.
     """
 
     def __init__(self, first: FeatureMap, second: FeatureMap):
         self.first, self.second = first, second
         self.constant = first.constant
-        if not second.constant:
-            raise ValueError(f"The second of two maps must have a constant, got {second!r}.")
+        # Element k of the second map is element k + shift here; its constant is left out.
+        self.shift = first.dim - int(second.constant)
 
     @property
     def kind(self) -> str:  # type: ignore[override]
@@ -37,15 +38,17 @@ class Beside(FeatureMap):
         """Return the slots of both maps; see `FeatureMap.encode`."""
         index, value = self.first.encode(x)
         more, other = self.second.encode(x)
-        shifted = np.where(more > 0, more + (self.first.dim - 1), 0).astype(np.int32)
+        implied = (more == 0) & self.second.constant
+        shifted = np.where(implied, 0, more + self.shift).astype(np.int32)
         return np.hstack([index, shifted]), np.hstack([value, other])
 
     @property
     def dim(self) -> int:
-        """Number of basis elements of both, one constant."""
-        return self.first.dim + self.second.dim - 1
+        """Number of basis elements of both, without the constant of the second."""
+        return self.shift + self.second.dim
 
     @property
     def degrees(self) -> np.ndarray:
         """Order of each basis element, (d,)."""
-        return np.concatenate([self.first.degrees, self.second.degrees[1:]])
+        own = self.second.degrees[int(self.second.constant) :]
+        return np.concatenate([self.first.degrees, own])

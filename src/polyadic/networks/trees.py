@@ -14,16 +14,24 @@ from functools import cached_property
 import numpy as np
 
 from polyadic.kernels.trees import (
+    BIT_PLACES,
     BY_SET,
     NOT_SET,
     SET,
     Conditions,
+    Masks,
     Nodes,
+    add_masks,
     add_trees,
     list_conditions,
+    write_masks,
 )
 from polyadic.maps import OneHot, Step
 from polyadic.maps.base import FeatureMap
+
+# From this many rows on it pays to write masks; a tree may have as many leaves as a word has bits;
+# and their most bytes. The first and the last chosen by hand.
+_MANY_ROWS, _MOST_LEAVES, _MOST_BYTES = 2000, 64, 1e8
 
 
 @dataclass(frozen=True)
@@ -124,7 +132,16 @@ class Trees:
 
     def add_bins(self, raw: np.ndarray, bins: np.ndarray) -> None:
         """Add the predictions for bins : (N, n) to raw : (n, L)."""
-        add_trees(self.nodes, self.roots, self.output, self.value, bins, raw)
+        if len(raw) >= _MANY_ROWS and self.masks is not None:
+            words = np.empty(256, np.uint64)
+            add_masks(self.masks, self.output, self.value, BIT_PLACES, bins, words, raw)
+        else:
+            add_trees(self.nodes, self.roots, self.output, self.value, bins, raw)
+
+    @cached_property
+    def masks(self) -> Masks | None:
+        """A form for the prediction of many rows; None where it would be too large."""
+        return _make_masks(self)
 
     def some(self, trees: np.ndarray) -> Trees:
         """Return a forest that predicts by some of the trees; all nodes are kept."""
@@ -158,7 +175,7 @@ class Trees:
         return _read_leaves(self)
 
     def __getstate__(self) -> dict:
-        return {k: v for k, v in self.__dict__.items() if k != "leaves"}
+        return {k: v for k, v in self.__dict__.items() if k not in ("leaves", "masks")}
 
 
 def join(forests: Sequence[Trees], shares: Sequence[float]) -> Trees:
@@ -204,6 +221,29 @@ def join(forests: Sequence[Trees], shares: Sequence[float]) -> Trees:
         np.concatenate([f.output for f in forests]),
         np.concatenate([share * f.value for f, share in zip(forests, shares)]),
     )
+
+
+def _make_masks(trees: Trees) -> Masks | None:
+    """Return the masks of all trees; None if a tree has many leaves, or they take much memory."""
+    nodes, dims = trees.nodes, np.array([m.dim for m in trees.maps])
+    tree = np.searchsorted(trees.roots, np.arange(len(nodes.column)), side="right") - 1
+    n_leaves = np.bincount(tree[nodes.column < 0], minlength=len(trees))
+    inner = nodes.column >= 0
+    pairs = np.unique(tree[inner] * len(dims) + nodes.column[inner])
+    own, column = np.divmod(pairs, len(dims))
+    start = np.concatenate(([0], np.cumsum(dims[column])))
+    if n_leaves.max(initial=0) > _MOST_LEAVES or 8 * start[-1] > _MOST_BYTES:
+        return None
+    masks = Masks(
+        first=np.searchsorted(own, np.arange(len(trees) + 1)),
+        column=column,
+        start=start,
+        words=np.full(start[-1], ~np.uint64(0)),
+        leaf=np.zeros((len(trees), _MOST_LEAVES), np.int64),
+    )
+    below = np.empty(len(nodes.column), np.uint64)
+    write_masks(nodes, trees.roots, masks, np.empty(len(dims), np.int64), below)
+    return masks
 
 
 # ---- from trees to leaves ------------------------------------------------------------------------

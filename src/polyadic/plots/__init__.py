@@ -3,6 +3,7 @@
 Every function returns the axes that it drew on, so that you can set titles and limits, and save.
 """
 
+from polyadic.plots.compare import compare
 from polyadic.plots.dependence import interaction
 from polyadic.plots.effects import effects
 from polyadic.plots.history import learning_curve
@@ -11,6 +12,7 @@ from polyadic.plots.shares import importance, orders
 
 __all__ = [
     "beeswarm",
+    "compare",
     "effects",
     "importance",
     "interaction",

@@ -51,8 +51,13 @@ def effects(result: Effects, top: int = 8, axes: Any = None) -> np.ndarray:
     axes : array of matplotlib axes
     """
     expect("effects", result, {Effects: "explain.effects(model)"})
+    return draw_panels(result, top, axes)
+
+
+def draw_panels(result: Effects, top: int, axes: Any, one_scale: bool = True) -> np.ndarray:
+    """Draw one panel for each of the strongest columns, on one scale or each on its own."""
     order = np.argsort(-result.variance, kind="stable")[:top]
-    axes = np.asarray(_panels(len(order)) if axes is None else axes)
+    axes = np.asarray(_panels(len(order), one_scale) if axes is None else axes)
     flat = axes.ravel()
     for ax in flat[len(order) :]:
         ax.set_visible(False)
@@ -63,22 +68,21 @@ def effects(result: Effects, top: int = 8, axes: Any = None) -> np.ndarray:
             ax.axhline(_level(result)[k], color=GREY, lw=0.8, zorder=0.5)
         ax.set_title(f"{short(result.columns[n])}, {percent(result.share[n])}", loc="left", size=10)
         tidy(ax)
-    _one_scale(flat[: len(order)], result, order)
+    for some in [slice(None)] if one_scale else [slice(k, k + 1) for k in range(len(order))]:
+        _one_scale(flat[: len(order)][some], result, order[some])
     for ax in axes[:, 0] if axes.ndim == 2 else flat[:1]:
         ax.set_ylabel(_scale_name(result))
     _legends(flat[: len(order)], result)
     return axes
 
 
-def _panels(n_columns: int) -> Any:
+def _panels(n_columns: int, one_scale: bool) -> Any:
     """Make a figure of panels, at most four in a row."""
     width = min(4, max(1, n_columns))
     height = -(-max(1, n_columns) // width)
     size = (2.7 * width + 0.4 + 1.2 * (width == 1), 2.5 * height + 0.3)
-    subplots = pyplot().subplots
-    return subplots(height, width, figsize=size, sharey=True, squeeze=False, layout="constrained")[
-        1
-    ]
+    figure = pyplot().figure(figsize=size, layout="constrained")
+    return figure.subplots(height, width, sharey=one_scale, squeeze=False)
 
 
 def _level(result: Effects) -> np.ndarray:

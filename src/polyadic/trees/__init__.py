@@ -9,15 +9,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from polyadic.trees.compression import compress
+    from polyadic.trees.joining import join
     from polyadic.trees.model import from_model
     from polyadic.trees.source import UnreadableModel
 
 # Public name -> the module that defines it.
 _MODULES = {
     "UnreadableModel": "polyadic.trees.source",
+    "compress": "polyadic.trees.compression",
     "from_model": "polyadic.trees.model",
+    "join": "polyadic.trees.joining",
 }
-__all__ = ["UnreadableModel", "from_model"]
+__all__ = ["UnreadableModel", "compress", "from_model", "join"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,69 @@
+"""Plots of two models' main effects, where they differ most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from polyadic.explain import Comparison, Effects
+from polyadic.explain import compare as compare_models
+from polyadic.plots.effects import draw_panels
+from polyadic.plots.style import check_output, expect
+
+
+def compare(
+    result: Any,
+    top: int = 8,
+    output: int = 0,
+    names: Sequence[str] = ("a", "b"),
+    axes: Any = None,
+) -> np.ndarray:
+    """Draw the main effects of two models for the columns where these differ most.
+
+    The title of a panel has the column, and the share of the variance of the models' difference
+    that is due to the difference of these two curves. Each panel has its own scale, so that small
+    differences are seen. The pale strip shows where the rows are.
+
+    Parameters
+    ----------
+    result : Comparison, or a pair (a, b) of fitted models
+        From `polyadic.explain.compare`, which is called for a pair.
+    top : int
+        Number of columns to draw, those that differ most first.
+    output : int
+        Which output to draw, for models with several.
+    names : pair of str
+        What the legend calls the models.
+    axes : array of matplotlib axes, optional
+        Where to draw; by default a new figure.
+
+    Returns
+    -------
+    axes : array of matplotlib axes
+    """
+    if isinstance(result, tuple) and len(result) == 2:
+        result = compare_models(*result)
+    expect("compare", result, {Comparison: "explain.compare(a, b)"})
+    if isinstance(names, str) or len(names) != 2:
+        raise ValueError(f"names must be two names, one for each model, got {names!r}.")
+    both = _both(result, check_output(output, result.outputs), names)
+    return draw_panels(both, top, axes, one_scale=False)
+
+
+def _both(result: Comparison, output: int, names: Sequence[str]) -> Effects:
+    """Return one output of both models, as if they were two outputs of one model."""
+    a, b = result.effects
+    one = slice(output, output + 1)
+    shares = result.main / result.variance if result.variance > 0 else 0.0 * result.main
+    return replace(
+        a,
+        outputs=[str(name) for name in names],
+        base=np.concatenate([a.base[one], b.base[one]]),
+        values=[np.hstack([u[:, one], v[:, one]]) for u, v in zip(a.values, b.values)],
+        missing=[np.concatenate([u[one], v[one]]) for u, v in zip(a.missing, b.missing)],
+        variance=result.main,
+        share=shares,
+    )
