@@ -7,8 +7,8 @@ OLDEST := $(if $(filter oldest,$(DEPENDENCIES)),$(VENV)/oldest.txt)
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt $(OLDEST:%=--constraint %)
 # Where rounding could matter: kernels, engines, estimators, explanations.
 ROUNDING := $(addprefix tests/test_,$(addsuffix .py,engine als losses penalties maps split \
-	target_knots estimators defaults odd_tables priors coefficients effects anova shapley))
-BENCHMARKS := startup kernel scaling california als split ablation predict explain page formats riemannian mnist tabular/run
+	target_knots estimators defaults odd_tables priors coefficients effects anova shapley trees joined boosting))
+BENCHMARKS := startup kernel scaling california als split ablation predict explain trees page formats riemannian mnist tabular/run
 
 .PHONY: demo test test-target browser lint bench reproduce clean
 
@@ -29,10 +29,10 @@ $(VENV)/.bench: $(VENV)/.dev
 demo: $(VENV)/.base
 	$(BIN)/polyadic demo
 
-# Coverage is measured on CI only: it makes the tests a quarter slower.
+# COVERAGE=1 measures coverage, which makes the tests a third slower.
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal \
-	$(if $(CI),--cov --cov-report term:skip-covered --cov-fail-under 90)
+	$(if $(COVERAGE),--cov --cov-report term:skip-covered --cov-fail-under 90)
 
 # Compiled for another CPU than this one: TARGET is generic, haswell or any other that LLVM knows, or
 # plain for kernels without vector types. LLVM vectorises those depending on the alignment of arrays,

@@ -177,18 +177,13 @@ def compare(a: FittedModel, b: FittedModel, background: Any = None) -> Compariso
     )
 
 
-def distance(a: FittedModel, b: FittedModel, background: Any = None) -> tuple[float, float]:
-    """Return the root of E (a - b)^2, summed over outputs, and the same relative to a.
-
-    Relative to the standard deviation of a; both are over the marginals that `compare` uses.
-    """
+def distance(a: FittedModel, b: FittedModel, background: Any = None) -> float:
+    """Return the root of E (a - b)^2, summed over outputs, as `compare` does, and nothing else."""
     check_comparable(a, b)
-    both = write_both(a, b)
-    difference = combine(*both, (1.0, -1.0))
+    difference = combine(*write_both(a, b), (1.0, -1.0))
     marginals = marginals_with(a, difference.columns_, difference.explained, background)
-    rest, size = difference.read(marginals), both[0].read(marginals).total_variance()
-    found = math.sqrt(rest.total_variance() + float(np.sum(rest.base() ** 2)))
-    return found, found / math.sqrt(size) if size > 0 else 0.0
+    rest = difference.read(marginals)
+    return math.sqrt(rest.total_variance() + float(np.sum(rest.base() ** 2)))
 
 
 def check_comparable(a: FittedModel, b: FittedModel) -> None:

@@ -22,6 +22,7 @@ from polyadic.explain.compare import distance
 from polyadic.explain.known import marginals_with
 from polyadic.explain.models import read
 from polyadic.explain.moments import joined_cores
+from polyadic.explain.reading import Reading
 from polyadic.maps import Hat, OneHot, Step
 from polyadic.maps.base import FeatureMap
 from polyadic.networks.cp import CPCores
@@ -72,22 +73,30 @@ def compress(model: Model, rank: int, X: Any = None) -> Model:
     compressed from 1... terms to 1, relative L2 error 0.0...
     """
     cores = _check(model, rank)
-    n_terms = int(np.count_nonzero(np.any(cores.weights != 0, axis=1)))
-    n_terms += 0 if cores.trees is None else len(cores.trees.leaves)
-    out = copy.copy(model)
+    n_terms = _count(cores)
+    out, error = copy.copy(model), 0.0
     if rank < n_terms:
         maps = _result_maps(model, cores)
-        marginals = marginals_with(model, model.columns_, maps, X)
-        found = _reduce(model, cores, rank, X)
-        changes = {
-            "maps_": maps,
-            "tensor_": _as_cores(found, model, maps),
-            "marginals_": marginals,
-            "_passes": None,
-        }
-        vars(out).update(changes)
-    _note_error(out, model, n_terms, X)
+        known = marginals_with(model, model.columns_, maps, X)
+        reading = read(model, X)
+        tensor = _as_cores(_reduce(model, cores, int(rank), reading), model, maps)
+        vars(out).update(maps_=maps, tensor_=tensor, marginals_=known, _passes=None)
+        size = reading.total_variance()
+        error = distance(model, out, X) / np.sqrt(size) if size > 0 else 0.0
+    plan = getattr(model, "plan_", PlanSummary(()))
+    others = [choice for choice in plan.choices if choice.name != "terms"]  # of a compressed model
+    text = (
+        f"compressed from {n_terms} terms to {_count(out.tensor_)}, relative L2 error {error:.4g}"
+    )
+    note = Choice("terms", text, "over the product of the columns' marginals")
+    vars(out)["plan_"] = replace(plan, choices=(note, *others))
     return out
+
+
+def _count(cores: Any) -> int:
+    """Return the number of terms with a weight, and of leaves."""
+    n_leaves = 0 if cores.trees is None else len(cores.trees.leaves)
+    return int(np.count_nonzero(np.any(cores.weights != 0, axis=1))) + n_leaves
 
 
 def _check(model: FittedModel, rank: int) -> CPCores:
@@ -103,25 +112,11 @@ def _check(model: FittedModel, rank: int) -> CPCores:
     return model.tensor_
 
 
-def _note_error(out: Any, model: FittedModel, n_terms: int, X: Any) -> None:
-    """Write into the plan how far the result is from the model."""
-    _, error = distance(model, out, X)
-    rank = out.tensor_.rank
-    if out.tensor_.trees is not None:
-        rank += len(out.tensor_.trees.leaves)
-    text = f"compressed from {n_terms} terms to {min(rank, n_terms)}, relative L2 error {error:.4g}"
-    old = getattr(model, "plan_", PlanSummary(()))
-    why = "over the product of the columns' marginals"
-    others = [choice for choice in old.choices if choice.name != "terms"]  # of a compressed model
-    out.plan_ = replace(old, choices=(Choice("terms", text, why), *others))
-
-
 # ---- the model as a sum of products --------------------------------------------------------------
 
 
-def _reduce(model: FittedModel, cores: CPCores, rank: int, X: Any) -> Products:
+def _reduce(model: FittedModel, cores: CPCores, rank: int, reading: Reading) -> Products:
     """Return the products of the result, over the features of the model's own designs."""
-    reading = read(model, X)
     marginals = reading.marginals
     widths = [len(marginal.mean) for marginal in marginals]
     n_leaves = 0 if cores.trees is None else len(cores.trees.leaves)
@@ -134,7 +129,7 @@ def _reduce(model: FittedModel, cores: CPCores, rank: int, X: Any) -> Products:
     target = normalised(_products(model, cores, widths), marginals)
     whole = reading.total_variance() - sum(variance for _, variance in reading.variances(1))
     constant = all(own.constant for own in model.maps_)
-    return reduce_terms(target, marginals, int(rank), max(whole, 0.0), sweep=constant)
+    return reduce_terms(target, marginals, rank, max(whole, 0.0), sweep=constant)
 
 
 def _products(model: FittedModel, cores: CPCores, widths: Sequence[int]) -> Products:

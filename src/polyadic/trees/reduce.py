@@ -21,7 +21,7 @@ from polyadic.data.marginals import Marginal
 
 # Chosen by hand: most sweeps; the share by which a sweep has to lower the squared error, or it is
 # the last; terms among which the first choice is made.
-_SWEEPS, _LEAST_GAIN, _CANDIDATES = 25, 0.02, 1500
+_SWEEPS, _LEAST_GAIN, _CANDIDATES = 40, 0.002, 1500
 _TIE = 1.02  # squared errors up to this ratio count as equal
 # Directions with less than this share of the largest are not solved for: with them, weights would
 # be so large that the rounding of predictions were seen.
