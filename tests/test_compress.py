@@ -186,12 +186,13 @@ def test_the_result_is_saved_predicts_and_is_explained(case, tmp_path):
     assert np.array_equal(again.predict(X), small.predict(X))
     assert again.plan_ == small.plan_
     assert again.plan_["terms"].startswith("compressed from ")
-    np.testing.assert_allclose(small.raw(X), exact_raw(small, X), rtol=1e-4, atol=1e-4)
+    # Over 20 seeds, single precision rounds by up to 4e-5.
+    np.testing.assert_allclose(small.raw(X), exact_raw(small, X), rtol=1e-4, atol=2e-4)
     known, measured = explain.sobol(again), explain.sobol(small, X)
     np.testing.assert_allclose(known.total, measured.total, rtol=1e-7, atol=1e-9)
     values = explain.shapley(again, X[:5])
     np.testing.assert_allclose(
-        values.base + values.values.sum(axis=1), again.raw(X[:5]), rtol=1e-4, atol=1e-4
+        values.base + values.values.sum(axis=1), again.raw(X[:5]), rtol=1e-4, atol=2e-4
     )
 
 
@@ -228,7 +229,9 @@ def test_steps_beside_a_smooth_function_are_exact_at_every_number():
     # The main effect of the first column has all its steps, and is kept.
     effects = [explain.partial_dependence(m, [0], [at], pure=True).values for m in (model, small)]
     np.testing.assert_allclose(*effects, atol=1e-6)
-    np.testing.assert_allclose(small.raw(rows), exact_raw(small, rows), atol=1e-5)  # seen: 6e-7
+    np.testing.assert_allclose(
+        small.raw(rows), exact_raw(small, rows), atol=1e-5
+    )  # 2e-6 over 20 seeds
 
 
 def test_what_cannot_be_compressed_is_refused():
