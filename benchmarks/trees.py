@@ -24,7 +24,7 @@ from xgboost import XGBClassifier, XGBRegressor
 from polyadic import explain, trees
 from polyadic.datasets import fetch_adult, fetch_california_housing
 
-N_BACKGROUND, N_ROWS = 100, 2000  # rows of a given background, and rows that are explained
+N_BACKGROUND, N_ROWS = 100, 300  # rows of a given background, and rows that are explained
 
 
 def california() -> tuple[Any, ...]:
@@ -38,7 +38,7 @@ def california() -> tuple[Any, ...]:
 def adult() -> tuple[Any, ...]:
     """Return two thirds of the rows to train on, and the others, with category columns."""
     found = fetch_adult()
-    X, y = found.data, np.asarray(found.target == found.target.iloc[0])
+    X, y = found.data, np.asarray(found.target == found.target[0])
     first = np.random.default_rng(0).random(len(X)) < 2 / 3
     return X[first], y[first], X[~first]
 
@@ -171,7 +171,7 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     print(machine())
-    repeats = 1 if options.quick else 5
+    repeats = 1 if options.quick else 3
     run("California", *california(), repeats)
     if not options.quick:
         run("Adult", *adult(), repeats)
