@@ -11,6 +11,7 @@ from polyadic.data import marginals
 from polyadic.explain import leaves as reading_leaves
 from polyadic.explain.cp import CPReading
 from polyadic.explain.joined import JoinedReading
+from polyadic.kernels.trees import Nodes
 from polyadic.networks import trees as forests
 from polyadic.networks.cp import CPCores
 from polyadic.networks.trees import category_map
@@ -233,3 +234,30 @@ def test_trees_of_many_leaves_have_no_masks(monkeypatch):
     model, _ = make(depth=9, n_trees=2)
     monkeypatch.setattr(forests, "_MOST_LEAVES", 4)
     assert model.tensor_.trees.masks is None
+
+
+def test_a_leaf_may_have_more_conditions_than_a_word_has_bits():
+    n_columns = 40
+    columns = [np.tile([0.0, 1.0], 20) for _ in range(n_columns)]
+    columns[35] = np.zeros(40)  # no row meets the last conditions
+    steps = [maps.Step(n_bins=2).fit(np.array([0.0, 1.0])) for _ in columns]
+    inner = np.arange(n_columns, dtype=np.int32)
+    nodes = Nodes(
+        column=np.column_stack([inner, np.full(n_columns, -1)]).ravel().tolist() + [-1],
+        place=np.ones(2 * n_columns + 1),
+        missing=np.zeros(2 * n_columns + 1),
+        left=np.column_stack([2 * inner + 1, np.full(n_columns, -1)]).ravel().tolist() + [-1],
+        right=np.column_stack([2 * inner + 2, np.full(n_columns, -1)]).ravel().tolist() + [-1],
+        sets=np.zeros((0, 1), np.uint8),
+    )
+    types = (np.int32, np.int32, np.uint8, np.int32, np.int32, np.uint8)
+    nodes = Nodes(*(np.asarray(a).astype(t) for a, t in zip(nodes, types)))
+    value = np.zeros((2 * n_columns + 1, 1))
+    value[-1] = 1.0  # the leaf that is above all edges
+    zero = np.zeros(1, np.int32)
+    trees = forests.Trees(steps, nodes, zero, zero, value)
+    reading = reading_leaves.LeafReading(trees, 1, [np.array([0.0, 0.5, 0.5])] * n_columns)
+    raw = np.zeros((40, 1))
+    trees.add_to(raw, columns)
+    rest = reading._rest((), trees.bins(columns))
+    np.testing.assert_allclose(rest @ reading.weights, raw.mean(axis=0), atol=1e-15)

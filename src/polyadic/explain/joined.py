@@ -17,7 +17,7 @@ from polyadic.data.marginals import Marginal
 from polyadic.explain.cp import CPReading
 from polyadic.explain.leaves import LeafReading, SetNumbers, Variances
 from polyadic.explain.reading import ColumnSet, Reading
-from polyadic.kernels.leaves import Smooth
+from polyadic.kernels.variances import Smooth
 from polyadic.maps import Step
 from polyadic.networks.cp import CPCores
 from polyadic.training.model import FittedModel, explained_maps, threads_of

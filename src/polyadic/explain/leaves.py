@@ -20,6 +20,13 @@ from joblib import effective_n_jobs
 
 from polyadic.explain.reading import ColumnSet, outer, quadrature
 from polyadic.kernels import leaves as kernel
+from polyadic.kernels.variances import (
+    Numbering,
+    Pairing,
+    Smooth,
+    cross_variances,
+    pair_variances,
+)
 from polyadic.networks.trees import Trees
 
 # Chosen by hand: rows per call of a kernel; numbers in a block of tables, which stays in the cache
@@ -53,13 +60,13 @@ class SetNumbers:
     def __len__(self) -> int:
         return sum(math.comb(self.n_columns, k) for k in range(1, self.max_order + 1))
 
-    def numbering(self) -> kernel.Numbering:
+    def numbering(self) -> Numbering:
         """Return them for the kernels."""
         orders = range(1, self.max_order + 1)
         sizes = [math.comb(self.n_columns, k) for k in orders]
         choose = [[math.comb(c, k) for k in (0, *orders)] for c in range(self.n_columns)]
         start = np.cumsum([0, *sizes])[: self.max_order]
-        return kernel.Numbering(start, np.array(choose, np.int64).reshape(self.n_columns, -1))
+        return Numbering(start, np.array(choose, np.int64).reshape(self.n_columns, -1))
 
     def sets(self) -> Iterator[ColumnSet]:
         """Yield the sets in the order of their places."""
@@ -132,9 +139,8 @@ class LeafReading:
         if background is None:
             kernel.leaf_means(self.terms, self.means, skipped, out)
         else:
-            pattern = np.empty(background.shape[1], np.int32)
-            args = (self.terms, 0, len(out), skipped, background, pattern, out)
-            kernel.means_of_rows(*args)
+            inside = np.empty(background.shape[1], np.int32)
+            kernel.means_of_rows(self.terms, skipped, background, inside, out)
         return out
 
     def _column_means(self, n: int) -> np.ndarray:
@@ -162,19 +168,17 @@ class LeafReading:
             )
         sizes = np.diff(self.leaves.groups).astype(float)
         work = sizes * np.cumsum(sizes[::-1])[::-1]  # a group is paired with all from it on
-        return self._by_groups(kernel.pair_variances, (), work, numbers, n_jobs)
+        return self._by_groups(pair_variances, (), work, numbers, n_jobs)
 
-    def covariances(
-        self, smooth: kernel.Smooth, numbers: SetNumbers, n_jobs: int | None
-    ) -> Variances:
+    def covariances(self, smooth: Smooth, numbers: SetNumbers, n_jobs: int | None) -> Variances:
         """Return twice the covariances of leaves and smooth terms."""
         work = np.diff(self.leaves.groups).astype(float)
-        return self._by_groups(kernel.cross_variances, (smooth,), work, numbers, n_jobs)
+        return self._by_groups(cross_variances, (smooth,), work, numbers, n_jobs)
 
     def _by_groups(
         self,
         pair: Callable[..., None],
-        smooth: tuple[kernel.Smooth, ...],
+        smooth: tuple[Smooth, ...],
         work: np.ndarray,
         numbers: SetNumbers,
         n_jobs: int | None,
@@ -187,7 +191,7 @@ class LeafReading:
         numbering = numbers.numbering()
 
         def one(part: int) -> Variances:
-            pairing = kernel.Pairing.make(n, largest)
+            pairing = Pairing.make(n, largest)
             own = tuple(s._replace(rest=np.empty_like(s.rest)) for s in smooth)
             out = Variances(np.zeros(n), np.zeros(n), np.zeros(len(numbers)))
             groups = bounds[part], bounds[part + 1]

@@ -27,6 +27,7 @@ from polyadic.kernels import (
     shapley,
     tree,
     trees,
+    variances,
 )
 from polyadic.kernels.cp import GUARD, Layout
 from polyadic.kernels.jit import VECTORS
@@ -310,7 +311,7 @@ def leaf_examples() -> Iterator[Example]:
     means, bins, none = np.ones(1), np.ones((1, 1), np.int32), np.ones((1, 0), np.int32)
     yield leaves.condition_means, (terms, mass, means)
     yield leaves.leaf_means, (terms, means, byte, np.empty(1))
-    yield leaves.means_of_rows, (terms, 0, 1, byte, bins, one, np.empty(1))
+    yield leaves.means_of_rows, (terms, byte, bins, one, np.empty(1))
     table, shares = np.zeros(2), np.ones((2, 2))
     tables = (terms, zero, means, none, shares, np.empty(0, np.int32), np.empty(2), zero, table)
     yield leaves.write_tables, tables
@@ -322,10 +323,10 @@ def leaf_examples() -> Iterator[Example]:
     integral = leaves.Integral(nodes, nodes, np.empty(1), np.empty(1), np.empty(1))
     yield leaves.integrate_values, (terms, zero, means, bins, none, integral, single)
     yield leaves.integrate_pairs, (terms, zero, means, bins, none, integral, pair)
-    numbering = leaves.Numbering(zero, np.zeros((1, 2), np.int64))
-    out = (numbering, leaves.Pairing.make(1, 1), np.zeros(1), np.zeros(1), np.zeros(1))
-    yield leaves.pair_variances, (terms, mass, means, 0, 1, *out)
-    smooth = leaves.Smooth(
+    numbering = variances.Numbering(zero, np.zeros((1, 2), np.int64))
+    out = (numbering, variances.Pairing.make(1, 1), np.zeros(1), np.zeros(1), np.zeros(1))
+    yield variances.pair_variances, (terms, mass, means, 0, 1, *out)
+    smooth = variances.Smooth(
         weights=np.zeros((1, 1)),
         means=np.ones((1, 1)),
         cumulated=np.zeros((2, 1)),
@@ -333,7 +334,7 @@ def leaf_examples() -> Iterator[Example]:
         sets=np.zeros((0, 1)),
         rest=np.empty(1),
     )
-    yield leaves.cross_variances, (terms, mass, means, smooth, 0, 1, *out)
+    yield variances.cross_variances, (terms, mass, means, smooth, 0, 1, *out)
 
 
 ALL_FORMS = [Form(*has) for has in product((False, True), repeat=3)]  # of polyadic's own losses
