@@ -76,6 +76,11 @@ def equal_shares(loss: Any, y: Any, weight: Any, raws: np.ndarray) -> np.ndarray
     return np.full(len(raws), 1.0 / len(raws))
 
 
+def no_deviations(groups: Any, shares: Any, numbers: Any, columns: Any) -> np.ndarray:
+    """Suppose that members do not differ, and nothing is gained by their mean."""
+    return np.zeros((0, len(columns[0]), 1))
+
+
 def no_search(task: Any) -> screening.Screening:
     """Keep all columns, and start from no interaction."""
     return screening.Screening(list(range(len(task.maps))), 0, 0, 0, [])
@@ -95,6 +100,9 @@ SHARED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("tensor prior alone", only("tensor prior"), {}),
     ("additive alone", only("additive"), {}),
     ("linear alone", only("linear"), {}),
+    ("trees alone", only("trees"), {}),
+    ("no trees", nothing, {"trees": False}),
+    ("share of trees without averaging", without(mixing, deviations=no_deviations), {}),
     ("no linear model", without(members, possible=lambda *args: False), {}),
     ("shares not pulled", without(mixing, _PULL=0.0), {}),
     ("tensor prior of rank 24", without(MixedPrior, ranks=(24, 24)), {}),

@@ -28,7 +28,7 @@ from polyadic.datasets import Split, fetch_california_housing
 # Validation MSE of the paper's recipe; published: 0.1959. Chosen by hand.
 MEAN_REQUIRED, BEST_REQUIRED = 0.210, 0.200
 # Test MSE of the default, and its fit time as a multiple of CatBoost's. Chosen by hand.
-TEST_REQUIRED, TIME_REQUIRED = 0.155, 3.0
+TEST_REQUIRED, TIME_REQUIRED = 0.1385, 3.0
 
 Model = Callable[[int], Any]  # from a seed
 COMPARED: dict[str, Model] = {
@@ -65,9 +65,9 @@ def fit(model: Any, split: Split, **extra: Any) -> Run:
     return Run(model, *errors, time)
 
 
-def average(runs: list[Run]) -> Run:
-    """Return the mean errors and the median time, with the last model."""
-    val, test = float(np.mean([r.val for r in runs])), float(np.mean([r.test for r in runs]))
+def average(runs: list[Run], mean: Callable = np.mean) -> Run:
+    """Return the mean or median errors and the median time, with the last model."""
+    val, test = (float(mean([getattr(r, name) for r in runs])) for name in ("val", "test"))
     return Run(runs[-1].model, val, test, median(r.seconds for r in runs))
 
 
@@ -90,16 +90,14 @@ def run_paper(split: Split, n_seeds: int) -> None:
 
 def run_default(split: Split, n_seeds: int) -> None:
     """Print the default model beside other models with their defaults."""
-    print_title(
-        f"Defaults: mean errors and median times of {n_seeds} fits, seeds 0 to {n_seeds - 1}"
-    )
+    print_title(f"Defaults: median errors and times of {n_seeds} fits, seeds 0 to {n_seeds - 1}")
     # A first fit compiles the kernels, or loads them from the cache.
-    CPRegressor(n_members=1, max_iter=1).fit(split.X_train, split.y_train)
+    CPRegressor().fit(split.X_train[:1500], split.y_train[:1500])
     runs: dict[str, list[Run]] = {name: [] for name in COMPARED}
     for seed in range(n_seeds):
         for name, build in COMPARED.items():
             runs[name].append(fit(build(seed), split))
-    found = {name: average(own) for name, own in runs.items()}
+    found = {name: average(own, np.median) for name, own in runs.items()}
     works = {name: partial(run.model.predict, split.X_test) for name, run in found.items()}
     predict = medians(works, repeats=5)
     lines = [
@@ -117,7 +115,9 @@ def run_default(split: Split, n_seeds: int) -> None:
         found["CPRegressor"].test,
         found["CPRegressor"].seconds / found["CatBoost"].seconds,
     )
-    print(f"CPRegressor: test MSE at most {TEST_REQUIRED}: {verdict(test <= TEST_REQUIRED)}")
+    own = ", ".join(f"{run.test:.4f}" for run in runs["CPRegressor"])
+    print(f"CPRegressor, test MSE of each seed: {own}")
+    print(f"CPRegressor: median test MSE at most {TEST_REQUIRED}: {verdict(test <= TEST_REQUIRED)}")
     print(f"fit time {ratio:.2f}x CatBoost's, at most {TIME_REQUIRED:g}x: ", end="")
     print(verdict(ratio <= TIME_REQUIRED))
 
@@ -131,7 +131,7 @@ def main() -> None:
     split = fetch_california_housing(split="paper")
     print(machine())
     run_paper(split, 2 if quick else 5)
-    run_default(split, 1 if quick else 3)
+    run_default(split, 1 if quick else 5)
 
 
 if __name__ == "__main__":

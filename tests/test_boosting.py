@@ -7,6 +7,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from polyadic import maps
 from polyadic.data.rows import CodedRows
 from polyadic.losses import Logistic, Poisson, Softmax, SquaredError
+from polyadic.networks import trees as forests
 from polyadic.training import forest as module
 from polyadic.training.forest import Forest, bin_maps
 
@@ -56,6 +57,21 @@ def test_the_first_trees_are_those_of_a_shorter_training(case):
     long.first(4).add_to(raws[0], rows.columns)
     short.first(4).add_to(raws[1], rows.columns)
     assert np.array_equal(*raws)
+
+
+@pytest.mark.parametrize("many_rows", [1, 10**9])  # by masks, or node by node
+@pytest.mark.parametrize("case", LOSSES)
+def test_the_held_out_loss_is_that_of_all_trees_so_far(case, many_rows, monkeypatch):
+    monkeypatch.setattr(forests, "_MANY_ROWS", many_rows)
+    forest, rows, loss = make(case)
+    watched = module.HeldOutLoss(loss, forest, rows)
+    watched.grow(10)
+    watched.grow(10)
+    raws = np.tile(forest.base, (4, len(rows), 1))
+    for k, raw in enumerate(raws):
+        forest.first(5 * (k + 1)).add_to(raw, rows.columns)
+    expected = [loss.value(rows.y, raw, rows.weight) for raw in raws]
+    np.testing.assert_allclose(watched.losses, expected, rtol=1e-9)
 
 
 def best_split_by_hand(bins, y, weight, least):

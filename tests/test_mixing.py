@@ -63,6 +63,41 @@ def test_a_strategy_without_finite_predictions_has_no_share():
     np.testing.assert_allclose(shares, [0.5, 0.0, 0.5], atol=1e-6)
 
 
+def members_and_trees(loss, n_members, noise, n=4000):
+    """Return targets, predictions of members by a mean and noise of their own, and trees."""
+    rng = np.random.default_rng(0)
+    signal = rng.normal(size=(n, 1))
+    y = signal + rng.normal(size=(n, 1))
+    if isinstance(loss, losses.Logistic):
+        y = (rng.random((n, 1)) < 1 / (1 + np.exp(-signal))).astype(float)
+    smooth = signal + noise * rng.normal(size=(n_members, n, 1))
+    return y, smooth, signal + 0.5 * rng.normal(size=(n, 1))
+
+
+@pytest.mark.parametrize("loss", [losses.SquaredError(), losses.Logistic()])
+@pytest.mark.parametrize("n_members", [2, 5])
+def test_the_share_of_trees_is_that_beside_the_mean_of_the_members(loss, n_members):
+    y, smooth, trees = members_and_trees(loss, n_members, 0.5)
+    weight = np.ones(len(y))
+    shares = np.linspace(0, 1, 101)
+    mean = smooth.mean(axis=0)
+    best = shares[np.argmin([loss.value(y, (1 - a) * mean + a * trees) for a in shares])]
+    away = smooth - mean
+    found = mixing.share_of_trees(loss, y, weight, smooth[0], trees, away, True)
+    alone = mixing.share_of_trees(loss, y, weight, smooth[0], trees, away[:0], True)
+    assert found == pytest.approx(best, abs=0.1)
+    assert alone == pytest.approx(0.5, abs=0.1)
+
+
+def test_trees_that_do_not_lower_the_loss_have_no_share():
+    loss = losses.SquaredError()
+    y, smooth, trees = members_and_trees(loss, 2, 0.0)
+    args = loss, y, np.ones(len(y)), smooth[0]
+    assert mixing.share_of_trees(*args, trees, np.zeros((2, *y.shape)), True) == 0.0
+    assert mixing.share_of_trees(*args, np.full_like(y, np.nan), smooth[:0], True) == 0.0
+    assert mixing.share_of_trees(*args, y, smooth[:0], True) == 1.0
+
+
 def trained(model, X, y, monkeypatch):
     """Return the fitted model, and the members it was merged from."""
     seen = []

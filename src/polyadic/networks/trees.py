@@ -143,17 +143,19 @@ class Trees:
         """A form for the prediction of many rows; None where it would be too large."""
         return _make_masks(self)
 
-    def some(self, trees: np.ndarray) -> Trees:
-        """Return a forest that predicts by some of the trees; all nodes are kept."""
-        return replace(self, roots=self.roots[trees], output=self.output[trees])
-
-    def first(self, n_trees: int) -> Trees:
-        """Return the forest of the first trees."""
-        end = len(self.value) if n_trees >= len(self) else int(self.roots[n_trees])
-        fields = ("column", "place", "missing", "left", "right")
-        nodes = self.nodes._replace(**{name: getattr(self.nodes, name)[:end] for name in fields})
-        roots, output = self.roots[:n_trees], self.output[:n_trees]
-        return replace(self, nodes=nodes, roots=roots, output=output, value=self.value[:end])
+    def part(self, begin: int, end: int) -> Trees:
+        """Return the forest of the trees from number `begin` to before `end`."""
+        limits = np.append(self.roots, len(self.value))
+        own = slice(int(limits[begin]), int(limits[end]))
+        column, place, missing, left, right = (a[own] for a in self.nodes[:5])
+        left, right = (np.where(column >= 0, a - own.start, -1) for a in (left, right))
+        nodes = Nodes(
+            column, place, missing, left.astype(np.int32), right.astype(np.int32), self.nodes.sets
+        )
+        roots = (self.roots[begin:end] - own.start).astype(np.int32)
+        return replace(
+            self, nodes=nodes, roots=roots, output=self.output[begin:end], value=self.value[own]
+        )
 
     def rescale(self, scale: np.ndarray) -> Trees:
         """Return trees whose outputs are multiplied by scale : (L,)."""

@@ -147,7 +147,7 @@ class Forest:
     def first(self, n_rounds: int) -> Trees:
         """Return the trees of the first rounds."""
         ones = np.ones(len(self.parts))
-        return join(self.parts, ones.tolist()).first(n_rounds * len(self.base))
+        return join(self.parts, ones.tolist()).part(0, n_rounds * len(self.base))
 
 
 def _read(maps: list[FeatureMap], grown: boosting.Grown, n_outputs: int) -> Trees:
@@ -182,8 +182,9 @@ class HeldOutLoss:
         """Grow the forest, and note the loss after every few rounds."""
         self.forest.grow(n_rounds)
         trees = self.forest.parts[-1]
-        for some in np.split(np.arange(len(trees)), n_rounds // _STEP):
-            trees.some(some).add_bins(self.raw, self.bins)
+        n_trees = _STEP * len(self.forest.base)
+        for begin in range(0, len(trees), n_trees):
+            trees.part(begin, begin + n_trees).add_bins(self.raw, self.bins)
             self.losses.append(self.loss.value(self.rows.y, self.raw, self.rows.weight))
 
 

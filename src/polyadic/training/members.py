@@ -423,7 +423,7 @@ def _find_shares(
     loss = fits.plan.loss
     y, weight = mixing.held_out_targets(rows, held_out, fits.fold_of, numbers)
     raws = np.array([mixing.held_out_raw(group, fits.fold_of, numbers) for group in groups])
-    shares = _shares(fits.plan, groups, y, weight, raws)
+    shares = _shares(groups, numbers, fits, y, weight, raws)
     mixed = loss.value(y, np.tensordot(shares, raws, 1), weight)
     alone = [loss.value(y, raw, weight) for raw in raws]
     text = ", ".join(f"{group[0].kind} {share:.2f}" for group, share in zip(groups, shares))
@@ -433,17 +433,31 @@ def _find_shares(
 
 
 def _shares(
-    plan: Plan, groups: list[list[Member]], y: np.ndarray, weight: np.ndarray, raws: np.ndarray
+    groups: list[list[Member]],
+    numbers: list[int],
+    fits: Fits,
+    y: np.ndarray,
+    weight: np.ndarray,
+    raws: np.ndarray,
 ) -> np.ndarray:
-    """Return the share of each group; trees have none unless they clearly lower the loss."""
-    shares = mixing.find_shares(plan.loss, y, weight, raws)
-    others = np.array([group[0].kind != NAME for group in groups])
-    if plan.trees != "auto" or np.all(others) or not others.any():
+    """Return the share of each group: first of the smooth ones, then of trees beside them."""
+    loss, kinds = fits.plan.loss, [group[0].kind for group in groups]
+    smooth = np.array([kind != NAME for kind in kinds])
+    shares = np.zeros(len(groups))
+    shares[smooth] = mixing.find_shares(loss, y, weight, raws[smooth])
+    if np.all(smooth):
         return shares
-    without = np.zeros(len(groups))
-    without[others] = mixing.find_shares(plan.loss, y, weight, raws[others])
-    old, new = (np.tensordot(own, raws, 1) for own in (without, shares))
-    return shares if mixing.clearly_better(plan.loss, y, weight, old, new) else without
+    some = mixing.some_rows(len(y), fits.plan.seed)
+    spread = np.zeros((0, len(some), raws.shape[2]))
+    if fits.fold_of is not None:  # otherwise the mean of all members predicts held-out rows
+        own = mixing.held_out_places(fits.fold_of, numbers)[some]
+        columns = [column[own] for column in fits.rows.columns]
+        used = [group for group, kind in zip(groups, kinds) if kind != NAME]
+        spread = mixing.deviations(used, shares[smooth], numbers, columns)
+    mixed, trees = np.tensordot(shares, raws, 1)[some], raws[kinds.index(NAME)][some]
+    clear = fits.plan.trees == "auto"
+    share = mixing.share_of_trees(loss, y[some], weight[some], mixed, trees, spread, clear)
+    return np.where(smooth, (1.0 - share) * shares, share)
 
 
 def _tried(one: StrategyTraining) -> Choice:

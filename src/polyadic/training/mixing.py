@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 
+from polyadic.data.features import encode
 from polyadic.data.rows import CodedRows
 from polyadic.objective.losses import Loss
 from polyadic.training.merge import Member
@@ -21,7 +22,10 @@ from polyadic.training.merge import Member
 # of the strategies' losses. On inner splits, factors from 0.3 to 3 make little difference.
 _PULL = 2.0
 _BLOCKS = 20  # of held-out rows, by which that uncertainty is estimated; chosen by hand
-_CLEAR = 1.645  # standard errors: chance alone gives more in 5 of 100 cases
+# Standard errors by which trees must lower the loss, to be worth thousands of terms. Chosen on
+# inner splits: 0.25 makes no difference, and from 0.75 on errors are larger.
+_CLEAR = 0.5
+_ENOUGH_ROWS = 5000  # for the share of trees; chosen by hand
 _TINY = np.finfo(float).tiny
 _SMALL_LOSS = 1e-12  # in variances of the target: the rounding of float32 squared
 _TOLERANCE = 1e-8  # of the loss of the mixture, relative to the lowest of the strategies
@@ -73,18 +77,69 @@ def find_shares(loss: Loss, y: np.ndarray, weight: np.ndarray, raws: np.ndarray)
     return shares / shares.sum()
 
 
-def clearly_better(
-    loss: Loss, y: np.ndarray, weight: np.ndarray, old: np.ndarray, new: np.ndarray
-) -> bool:
-    """Tell whether new : (m, L) has a lower loss than old by more than chance would give."""
-    blocks = _blocks(weight)
-    if len(blocks) < 2:
-        return False
-    gains = np.array(
-        [loss.value(y[b], old[b], weight[b]) - loss.value(y[b], new[b], weight[b]) for b in blocks]
-    )
-    error = gains.std(ddof=1) / np.sqrt(len(blocks))
-    return bool(gains.mean() > _CLEAR * error)
+def share_of_trees(
+    loss: Loss,
+    y: np.ndarray,
+    weight: np.ndarray,
+    smooth: np.ndarray,
+    trees: np.ndarray,
+    deviations: np.ndarray,
+    clear: bool,
+) -> float:
+    """Return the share of trees beside a mixture of the other strategies.
+
+    Held-out rows are predicted by one member each. The model will be the mean of all members of the
+    smooth strategies, which is better than one, while the trees are grown once more, not averaged.
+    So the loss is taken less what averaging will gain.
+
+    Parameters
+    ----------
+    smooth, trees : (m, L)
+        Predictions of held-out rows, each by the member that held it out.
+    deviations : (K, m, L)
+        Of the predictions of the K smooth members from their mean.
+    clear : bool
+        Whether the share is zero unless the trees lower the loss by more than half a standard
+        error.
+
+    >>> from polyadic.losses import SquaredError
+    >>> rng = np.random.default_rng(0)
+    >>> y, noise = np.zeros((10_000, 1)), rng.normal(size=(5, 10_000, 1))
+    >>> trees = rng.normal(size=(10_000, 1))
+    >>> share_of_trees(SquaredError(), y, np.ones(10_000), noise[0], trees, 0 * noise, False)
+    0.50...
+    >>> deviations = noise - noise.mean(axis=0)
+    >>> share_of_trees(SquaredError(), y, np.ones(10_000), noise[0], trees, deviations, False)
+    0.16...
+    """
+    n_members = len(deviations)
+    scale = np.sqrt(n_members / max(n_members - 1, 1))  # their mean is not the expected value
+
+    def value(share: float, rows: np.ndarray) -> float:
+        mixed = (1.0 - share) * smooth[rows] + share * trees[rows]
+        single = loss.value(y[rows], mixed, weight[rows])
+        moved = [
+            loss.value(y[rows], mixed + sign * (1.0 - share) * scale * own[rows], weight[rows])
+            for own in deviations
+            for sign in (-1.0, 1.0)
+        ]
+        # By the curvature of the loss, found from its differences: K members have 1/K of the
+        # variance of one.
+        gain = (1.0 - 1.0 / n_members) * (np.mean(moved) - single) if n_members > 1 else 0.0
+        return float(single - gain)
+
+    every = np.arange(len(y))
+    start = value(0.0, every)
+    unit = max(abs(start), _SMALL_LOSS)
+    found = minimize_scalar(lambda a: value(a, every) / unit, bounds=(0.0, 1.0), method="bounded")
+    share = float(found.x)
+    if not np.isfinite(found.fun) or found.fun * unit >= start or share < _LEAST_SHARE:
+        return 0.0
+    if clear:
+        gains = np.array([value(0.0, rows) - value(share, rows) for rows in _blocks(weight)])
+        if not gains.mean() > _CLEAR * gains.std(ddof=1) / np.sqrt(len(gains)):
+            return 0.0
+    return share if share < 1.0 - _LEAST_SHARE else 1.0
 
 
 def _blocks(weight: np.ndarray) -> list[np.ndarray]:
@@ -125,9 +180,21 @@ def held_out_targets(
     if fold_of is None:
         assert held_out is not None
         return held_out.y, held_out.weight
-    own = [np.flatnonzero(fold_of == number % (fold_of.max() + 1)) for number in numbers]
-    chosen = np.concatenate(own)
+    chosen = held_out_places(fold_of, numbers)
     return rows.y[chosen], rows.weight[chosen]
+
+
+def held_out_places(fold_of: np.ndarray, numbers: Sequence[int]) -> np.ndarray:
+    """Return the places of the held-out rows of these members, member by member."""
+    n_folds = fold_of.max() + 1
+    return np.concatenate([np.flatnonzero(fold_of == number % n_folds) for number in numbers])
+
+
+def some_rows(n_rows: int, seed: int) -> np.ndarray:
+    """Return the places of all rows, or of as many as are enough to find one share."""
+    if n_rows <= _ENOUGH_ROWS:
+        return np.arange(n_rows)
+    return np.sort(np.random.default_rng(seed).choice(n_rows, _ENOUGH_ROWS, replace=False))
 
 
 def common_numbers(groups: Sequence[Sequence[Member]]) -> list[int]:
@@ -145,6 +212,28 @@ def held_out_raw(
     by_number = {member.number: member.solution.held_out for member in members}
     own = [np.asarray(by_number[number]) for number in numbers]
     return np.mean(own, axis=0) if fold_of is None else np.concatenate(own)
+
+
+def deviations(
+    groups: Sequence[Sequence[Member]],
+    shares: np.ndarray,
+    numbers: Sequence[int],
+    columns: Sequence[np.ndarray],
+) -> np.ndarray:
+    """Return how far the predictions of members are from their mean, (K, m, L).
+
+    Of the K members of these numbers, each mixed of the strategies by their shares. One of them has
+    not seen a row in training, the others have: on inner splits their variance was that of new rows
+    within a third, while that of members that have all seen a row was down to a tenth of it.
+    """
+    out = []
+    for number in numbers:
+        own = [next(one for one in group if one.number == number) for group in groups]
+        used = [(one, share) for one, share in zip(own, shares) if share > 0]
+        out.append(
+            sum(share * m.solution.cores.contract(encode(m.maps, columns)) for m, share in used)
+        )
+    return np.asarray(out) - np.mean(out, axis=0)
 
 
 def with_share(members: Sequence[Member], share: float) -> list[Member]:
