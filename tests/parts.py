@@ -10,7 +10,7 @@ import numpy as np
 from numba.core.registry import CPUDispatcher as Dispatcher
 
 from polyadic import inits, kernels, losses, maps, networks
-from polyadic.kernels.trees import Nodes
+from polyadic.kernels.trees import Nodes, one_way
 from polyadic.maps.base import all_elements, check_integer
 from polyadic.maps.column import distinct, to_range, value_range
 from polyadic.networks.cores import make_cores
@@ -323,6 +323,7 @@ def random_trees(own_maps, n_trees, n_outputs, rng, depth=3, width=1):
     nodes = Nodes(
         **{name: np.array(a, types[name]) for name, a in arrays.items()},
         sets=np.array(sets, np.uint8).reshape(len(sets), widest),
+        share=one_way(len(values)),
     )
     output = rng.integers(n_outputs - width + 1, size=n_trees).astype(np.int32)
     return Trees(list(own_maps), nodes, np.array(roots, np.int32), output, np.array(values))

@@ -11,7 +11,7 @@ from polyadic.data import marginals
 from polyadic.explain import leaves as reading_leaves
 from polyadic.explain.cp import CPReading
 from polyadic.explain.joined import JoinedReading
-from polyadic.kernels.trees import Nodes
+from polyadic.kernels.trees import Nodes, one_way
 from polyadic.networks import trees as forests
 from polyadic.networks.cp import CPCores
 from polyadic.networks.trees import category_map
@@ -249,8 +249,9 @@ def test_a_leaf_may_have_more_conditions_than_a_word_has_bits():
         left=np.column_stack([2 * inner + 1, np.full(n_columns, -1)]).ravel().tolist() + [-1],
         right=np.column_stack([2 * inner + 2, np.full(n_columns, -1)]).ravel().tolist() + [-1],
         sets=np.zeros((0, 1), np.uint8),
+        share=one_way(2 * n_columns + 1),
     )
-    types = (np.int32, np.int32, np.uint8, np.int32, np.int32, np.uint8)
+    types = (np.int32, np.int32, np.uint8, np.int32, np.int32, np.uint8, np.float64)
     nodes = Nodes(*(np.asarray(a).astype(t) for a, t in zip(nodes, types)))
     value = np.zeros((2 * n_columns + 1, 1))
     value[-1] = 1.0  # the leaf that is above all edges

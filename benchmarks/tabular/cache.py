@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from importlib.metadata import version
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -13,13 +13,13 @@ HERE = Path(__file__).resolve().parent
 PACKAGES = {
     "catboost": "catboost",
     "ebm": "interpret",
-    "hist": "scikit-learn",
+    "hist": "sklearn",
     "lightgbm": "lightgbm",
     "lightgbm_1000": "lightgbm",
-    "linear": "scikit-learn",
-    "mlp": "scikit-learn",
+    "linear": "sklearn",
+    "mlp": "sklearn",
     "xgboost": "xgboost",
-}  # what is compared; all other models are of this library
+}  # modules of what is compared; all other models are of this library
 
 
 def fingerprint(model: ModuleType, data: ModuleType) -> str:
@@ -30,7 +30,7 @@ def fingerprint(model: ModuleType, data: ModuleType) -> str:
     digest = hashlib.blake2b(digest_size=8)
     if name in PACKAGES:
         parts = [path for path in parts if path.parent.name != "models" or path.stem == name]
-        digest.update(f"{PACKAGES[name]} {version(PACKAGES[name])}".encode())
+        digest.update(f"{PACKAGES[name]} {import_module(PACKAGES[name]).__version__}".encode())
     else:
         parts += list(Path(polyadic.__file__).parent.rglob("*.py"))
     for path in sorted(parts):

@@ -42,6 +42,7 @@ from polyadic.data.tables import (
 __all__ = ["Column", "Columns", "n_rows"]
 
 KINDS = ("numeric", "categorical")
+_MANY_UNSEEN = 10  # rows from which on unseen values are no accident; chosen by hand
 
 
 @dataclass(frozen=True)
@@ -276,8 +277,29 @@ def code_columns(
         if column.kind == "numeric":
             coded.append(numbers(values, table.label(position), hint))
         else:
-            coded.append(category_codes(column, *factorise(values)))
+            number, scalars = factorise(values)
+            coded.append(category_codes(column, number, scalars))
+            warn_of_unseen(column, coded[-1], number, scalars)
     return coded
+
+
+def warn_of_unseen(
+    column: Column, codes: np.ndarray, number: np.ndarray, scalars: list[Scalar | None]
+) -> None:
+    """Warn where most values of a column are new, as those of a column that changed its type."""
+    known = np.array([*(scalar is not None for scalar in scalars), False])[number]
+    unseen = known & (codes < 0)
+    n_known, n_unseen = np.count_nonzero(known), np.count_nonzero(unseen)
+    if n_unseen < _MANY_UNSEEN or 2 * n_unseen <= n_known or not column.categories:
+        return
+    warnings.warn(
+        f"{n_unseen:,} of {n_known:,} values of the column {column.name!r} were not seen in "
+        f"training, such as {scalars[number[np.argmax(unseen)]]!r}; training had "
+        f"{listing(list(column.categories), 5)}. Unseen values say nothing about a row. "
+        "Has the column changed its type?",
+        UserWarning,
+        stacklevel=2,
+    )
 
 
 # ---- kinds ---------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def encode(maps: Sequence[FeatureMap], columns: Sequence[np.ndarray]) -> LocalFe
     >>> local.value.shape, local.dims.tolist()
     ((4, 3), [3, 2])
     """
-    coded = [_checked(m, *m.encode(x)) for m, x in zip(maps, columns)]
+    coded = [_checked(m, *m.slots(x)) for m, x in zip(maps, columns)]
     layout, dims = lay_out(maps, [index.shape[1] for index, _ in coded])
     n_rows = len(columns[0])
     index = np.empty((n_rows, layout.slots[-1]), dtype=np.int32)

@@ -123,7 +123,7 @@ def learn(
 
 def design(feature_map: FeatureMap, x: np.ndarray) -> sparse.csr_array:
     """Return a leading one and phi(x) without an implied constant, sparse, (n, 1 + d)."""
-    index, value = feature_map.encode(x)
+    index, value = feature_map.slots(x)
     first = np.zeros((len(index), 1), np.int64)
     elements, values = np.hstack([first, index + 1]), np.hstack([first + 1.0, value])
     return sparse_design(elements, values, 1 + feature_map.dim)

@@ -6,6 +6,7 @@ plain lists is here; nothing here is kept by a model.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -97,7 +98,7 @@ def n_rows(X: Any) -> int:
     return int(shape[0]) if shape else len(X)
 
 
-def listing(names: list[str], most: int = 10) -> str:
+def listing(names: Sequence[Scalar], most: int = 10) -> str:
     """Return the names as text, separated by commas; only the first `most` of them."""
     tail = [f"... ({len(names) - most} more)"] if len(names) > most else []
     return ", ".join([repr(name) for name in names[:most]] + tail)

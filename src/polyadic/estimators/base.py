@@ -29,6 +29,7 @@ from polyadic.objective import losses
 from polyadic.training import compiling
 from polyadic.training.members import Training, train
 from polyadic.training.merge import merge
+from polyadic.training.missing import average_missing
 from polyadic.training.model import explained_maps
 from polyadic.training.plan import Plan, PlanSummary, Task
 
@@ -132,6 +133,7 @@ class TableEstimator(BaseEstimator):
                 model.__dict__.pop("interaction_", None)
             model.__dict__.update(training.attributes)
             model.marginals_ = model._measure_marginals(as_given)
+            model._average_missing()
         return self
 
     @contextmanager
@@ -312,6 +314,10 @@ class TableEstimator(BaseEstimator):
         weight = rows.weight if rows.counts is None else rows.counts
         maps = explained_maps(self.maps_, self.tensor_)
         return marginals.learn(self.columns_.columns, maps, rows.columns, weight)
+
+    def _average_missing(self) -> None:
+        """Make a missing value neutral in columns that had none: see `training.missing`."""
+        self.maps_, self.tensor_ = average_missing(self.maps_, self.tensor_, self.marginals_)
 
     def _unscaled(self) -> Any:
         return self.tensor_.rescale(-self._center / self._scale, 1.0 / self._scale)

@@ -35,6 +35,7 @@ class _Passes:
     n_seen: float = 0.0  # effective rows of all calls so far
     state: AdamState | None = None
     free: np.ndarray | None = None
+    cores: CPCores | None = None  # as trained, before missing values were averaged
 
 
 class CPEstimator(TableEstimator):
@@ -196,7 +197,7 @@ class CPEstimator(TableEstimator):
         if first:
             self._check_memory(plan, len(rows))
         else:
-            cores = self._unscaled()
+            cores = self._unscaled() if passes.cores is None else passes.cores
             plan = replace(plan, intercept=cores.intercept)
         strength = plan.ladder.strengths[0]
         problem = build_problem(plan, self.maps_, rows, None, passes.n_seen)
@@ -216,7 +217,7 @@ class CPEstimator(TableEstimator):
         solution = plan.solver.solve(problem, cores, free, rng, state=passes.state)
         if not solution.converged:
             passes.state = None  # the next call starts from the model, not from what diverged
-        passes.count += 1
+        passes.count, passes.cores = passes.count + 1, solution.cores
         passes.n_seen += rows.effective_rows()
         self._passes = passes
         self._remember(plan, Training([Member(self.maps_, solution)]))
@@ -229,6 +230,8 @@ class CPEstimator(TableEstimator):
         elif hasattr(self, "marginals_"):  # a model from an old file has none
             pairs = zip(self.marginals_, self._measure_marginals(rows))
             self.marginals_ = [known.mix(new) for known, new in pairs]
+        if hasattr(self, "marginals_"):
+            self._average_missing()
 
     @property
     def weights_(self) -> np.ndarray:

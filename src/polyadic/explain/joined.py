@@ -118,7 +118,7 @@ class JoinedReading(Reading):
         sets = np.zeros((len(leaves.sets), moments.rank))
         for n in np.unique(leaves.column[by_set]):
             own = np.unique(leaves.low[by_set[leaves.column[by_set] == n]])
-            sets[own] = leaves.sets[own, : len(joint[n])].astype(float) @ joint[n]
+            sets[own] = leaves.sets[own, 1 : len(joint[n])].astype(float) @ joint[n][1:]
         return Smooth(
             weights=moments.weights,
             means=moments.means(),

@@ -35,6 +35,7 @@ from polyadic.networks.trees import Trees
 _CHUNK, _TABLE, _PARTS, _BLOCK = 512, 1 << 15, 32, 2_000_000
 # A leaf with more conditions than this has no table of patterns, whose size doubles with each.
 _LONGEST = 10
+_SPACE = "mean", "step", "before"  # of an integral
 # Pairs of leaves that variances are computed from: 10 billion take minutes. Chosen by hand.
 _MOST_PAIRS = 10_000_000_000
 
@@ -139,7 +140,7 @@ class LeafReading:
         if background is None:
             kernel.leaf_means(self.terms, self.means, skipped, out)
         else:
-            inside = np.empty(background.shape[1], np.int32)
+            inside = np.empty(background.shape[1])
             kernel.means_of_rows(self.terms, skipped, background, inside, out)
         return out
 
@@ -237,17 +238,30 @@ class LeafReading:
         write, look_up, integrate = kernels
         backgrounds = np.zeros((self.n_columns, 0), np.int32) if background is None else background
         blocks = list(self._blocks(n_tables, write, backgrounds))
-        long = np.flatnonzero(self.leaves.lengths > _LONGEST)
+        every = np.arange(len(self.leaves))
+        long = every[self.leaves.lengths > _LONGEST]
+        integral = _integral(int(self.leaves.lengths.max(initial=0)))
         out = np.zeros((*shape, bins.shape[1]))
+        # A row with a missing value that goes both ways has no pattern.
+        by_pattern = len(self.trees.rows_both_ways(backgrounds)) == 0
+
+        def add(leaves: np.ndarray, own: np.ndarray, found: np.ndarray) -> None:
+            space = integral._replace(**{name: np.empty_like(integral.mean) for name in _SPACE})
+            integrate(self.terms, leaves, self.means, own, backgrounds, space, found)
 
         def explain(start: int) -> None:
             own = np.ascontiguousarray(bins[:, start : start + _CHUNK])
             pattern, found = np.empty(own.shape[1], np.int32), np.zeros((*shape, own.shape[1]))
-            for some, at, table in blocks:
-                look_up(self.terms, some, at, table, own, pattern, found)
-            if len(long):
-                integral = _integral(int(self.leaves.lengths.max()))
-                integrate(self.terms, long, self.means, own, backgrounds, integral, found)
+            mixed = self.trees.rows_both_ways(own) if by_pattern else np.arange(own.shape[1])
+            if len(mixed) < own.shape[1]:
+                for some, at, table in blocks:
+                    look_up(self.terms, some, at, table, own, pattern, found)
+                if len(long):
+                    add(long, own, found)
+            if len(mixed):
+                again = np.zeros((*shape, len(mixed)))
+                add(every, np.ascontiguousarray(own[:, mixed]), again)
+                found[..., mixed] = again
             out[..., start : start + _CHUNK] = found
 
         with ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool:
@@ -307,6 +321,7 @@ def _mass(leaves, shares: Sequence[np.ndarray]) -> kernel.Mass:
     for n in np.unique(leaves.column[by_set]):
         own = np.unique(leaves.low[by_set & (leaves.column == n)])
         inside = leaves.sets[own[0] : own[-1] + 1, : len(shares[n])].astype(float)
+        inside[:, 0] = 0.0
         set_start[n] = sum(map(len, both))
         set_first[n], set_count[n] = own[0], len(inside)
         both.append(((inside * shares[n]) @ inside.T).ravel())

@@ -176,6 +176,8 @@ def rebuild_map(
             f"{out!r:.100} serves {out.kind} columns and has {out.dim} elements, but {name} is for "
             f"a {column.kind} column and its core has {dim} rows."
         )
+    if out.missing_ is not None and not np.all(np.isfinite(out.missing_)):
+        raise ValueError(f"the elements of a missing value of {out!r:.100} are not finite.")
     if cls in OWN_MAPS.values():
         _check_state(out)
     _check_slots(out, column)

@@ -20,6 +20,7 @@ _TYPES = {
     "missing": np.uint8,
     "left": np.int32,
     "right": np.int32,
+    "share": np.float64,
 }
 
 
@@ -96,6 +97,9 @@ def _check_splits(nodes: Nodes, dims: np.ndarray) -> None:
     place = nodes.place
     if np.any(place[by_set] < 0) or np.any(place[by_set] >= len(nodes.sets)):
         raise ValueError("a split of a tree asks for a set that does not exist.")
+    share = nodes.share
+    if not np.all((share == -1.0) | ((share >= 0.0) & (share <= 1.0))):
+        raise ValueError("a split of a tree has a share that is neither -1 nor within 0 and 1.")
     if np.any(nodes.sets > 1) or np.any(dims[nodes.column[by_set]] > nodes.sets.shape[1]):
         raise ValueError("the sets of trees do not fit their columns.")
     if np.any(place[other] < 1) or np.any(place[other] >= dims[nodes.column[other]]):

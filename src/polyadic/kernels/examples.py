@@ -256,7 +256,7 @@ def explain_examples() -> Iterator[Example]:
 def _nodes() -> trees.Nodes:
     """Return a tree of one leaf."""
     one, sets = np.zeros(1, np.int32), np.zeros((0, 1), np.uint8)
-    return trees.Nodes(one - 1, one, np.zeros(1, np.uint8), one, one, sets)
+    return trees.Nodes(one - 1, one, np.zeros(1, np.uint8), one, one, sets, np.zeros(1))
 
 
 def tree_examples() -> Iterator[Example]:
@@ -264,6 +264,10 @@ def tree_examples() -> Iterator[Example]:
     root, bins = np.zeros(1, np.int32), np.zeros((1, 1), np.int32)
     yield trees.add_trees, (_nodes(), root, root, np.zeros((1, 1)), bins, np.zeros((1, 1)))
     zero, word = np.zeros(1, np.int64), np.zeros(1, np.uint64)
+    forest = (_nodes(), root, root, np.zeros((1, 1)))
+    yield trees.add_both_ways, (*forest, bins, zero[:0], zero, np.zeros(1), np.zeros((1, 1)))
+    flags = np.zeros(1, np.uint8)
+    yield trees.set_shares, (_nodes(), zero - 1, np.zeros(1), np.zeros(2, np.int64), flags)
     masks = trees.Masks(np.zeros(2, np.int64), zero, zero, word, np.zeros((1, 64), np.int64))
     yield trees.write_masks, (_nodes(), root, masks, zero.copy(), word.copy())
     words = np.zeros(256, np.uint64)
@@ -302,16 +306,16 @@ def boosting_examples() -> Iterator[Example]:
 def leaf_examples() -> Iterator[Example]:
     """Yield how leaves are read and explained."""
     one, zero, byte = np.zeros(1, np.int32), np.zeros(1, np.int64), np.zeros(1, np.uint8)
-    conditions = trees.Conditions(zero, one, one, one, byte)
+    conditions = trees.Conditions(zero, one, one, one, np.zeros(1))
     yield trees.list_conditions, (_nodes(), zero - 1, zero, zero, conditions)
     ends, value = np.array([0, 1]), np.zeros((1, 1))
     sets = np.zeros((0, 1), np.uint8)
-    terms = leaves.Terms(ends, one, one + 1, one + 1, byte, sets, value, one, ends)
+    terms = leaves.Terms(ends, one, one + 1, one + 1, np.zeros(1), sets, value, one, ends)
     mass = leaves.Mass(np.array([0.0, 1.0]), zero, np.zeros(1), np.zeros(0), zero, zero, zero)
     means, bins, none = np.ones(1), np.ones((1, 1), np.int32), np.ones((1, 0), np.int32)
     yield leaves.condition_means, (terms, mass, means)
     yield leaves.leaf_means, (terms, means, byte, np.empty(1))
-    yield leaves.means_of_rows, (terms, byte, bins, one, np.empty(1))
+    yield leaves.means_of_rows, (terms, byte, bins, np.empty(1), np.empty(1))
     table, shares = np.zeros(2), np.ones((2, 2))
     tables = (terms, zero, means, none, shares, np.empty(0, np.int32), np.empty(2), zero, table)
     yield leaves.write_tables, tables

@@ -37,7 +37,7 @@ class Mass(NamedTuple):
     cumulated : the share of the rows in bins 1 ... b, for b = 0, 1, ..., of all columns in a row
     start : (N,) where a column starts in it
     missing : (N,) the share of rows in bin 0
-    both : the share of the rows in two sets at once, for the sets of each column, flat
+    both : the share of the rows in bins of two sets at once, for the sets of each column, flat
     set_start : (N,) where a column starts in it
     set_count, set_first : (N,) number of sets of a column, and the number of its first one
     """
@@ -52,17 +52,21 @@ class Mass(NamedTuple):
 
 
 @inner_exact
-def _meets(terms, p, one):
-    if terms.high[p] == SET:
-        return terms.sets[terms.low[p], one] != 0
+def _factor(terms, p, one):
+    """Return 1 if a bin meets a condition and 0 if not; of missing values, perhaps a share."""
     if one == 0:
-        return terms.missing[p] != 0
-    return terms.low[p] <= one <= terms.high[p]
+        return terms.missing[p]
+    if terms.high[p] == SET:
+        return 1.0 if terms.sets[terms.low[p], one] else 0.0
+    return 1.0 if terms.low[p] <= one <= terms.high[p] else 0.0
 
 
 @inner_exact
 def _patterns(terms, r, bins, out):
-    """Write which conditions of leaf r each row meets to out : (n,); bins : (N, n)."""
+    """Write which conditions of leaf r each row meets to out : (n,); bins : (N, n).
+
+    For rows without a missing value that is a share.
+    """
     start = terms.first[r]
     for i in range(len(out)):
         out[i] = 0
@@ -72,7 +76,7 @@ def _patterns(terms, r, bins, out):
         if high == SET:
             for i in range(len(out)):
                 out[i] |= bit * np.int32(terms.sets[low, own[i]])
-        elif missing:
+        elif missing > 0.0:
             for i in range(len(out)):
                 out[i] |= bit * np.int32((low <= own[i] <= high) | (own[i] == 0))
         else:  # low is at least 1
@@ -84,8 +88,8 @@ def _patterns(terms, r, bins, out):
 
 
 @inner_exact
-def shared(terms, mass, p, q):
-    """Return the share of the rows that meet both conditions, which are on the same column."""
+def _share_of_known(terms, mass, p, q):
+    """Return the share of the rows that have a value, and meet both conditions of a column."""
     n = terms.column[p]
     if terms.high[p] == SET:
         row = terms.low[p] - mass.set_first[n]
@@ -93,19 +97,24 @@ def shared(terms, mass, p, q):
             mass.set_start[n] + row * mass.set_count[n] + terms.low[q] - mass.set_first[n]
         ]
     low, high = max(terms.low[p], terms.low[q]), min(terms.high[p], terms.high[q])
-    out = 0.0
-    if low <= high:
-        out = mass.cumulated[mass.start[n] + high] - mass.cumulated[mass.start[n] + low - 1]
-    if terms.missing[p] and terms.missing[q]:
-        out += mass.missing[n]
-    return out
+    if low > high:
+        return 0.0
+    return mass.cumulated[mass.start[n] + high] - mass.cumulated[mass.start[n] + low - 1]
+
+
+@inner_exact
+def shared(terms, mass, p, q):
+    """Return the mean of the product of both conditions, which are on the same column."""
+    missing = terms.missing[p] * terms.missing[q] * mass.missing[terms.column[p]]
+    return _share_of_known(terms, mass, p, q) + missing
 
 
 @jit_exact
 def condition_means(terms, mass, out):
     """Write the share of the rows that meet each condition, (P,)."""
     for p in range(len(out)):
-        out[p] = shared(terms, mass, p, p)
+        missing = terms.missing[p] * mass.missing[terms.column[p]]
+        out[p] = _share_of_known(terms, mass, p, p) + missing
 
 
 @jit_exact
@@ -123,21 +132,21 @@ def leaf_means(terms, means, skipped, out):
 def means_of_rows(terms, skipped, bins, inside, out):
     """Write the share of rows that meet all conditions of each leaf, of columns not skipped.
 
-    skipped : (N,) uint8; bins : (N, n); inside : (n,) int32 space. A leaf may have more conditions
-    than a pattern has bits.
+    skipped : (N,) uint8; bins : (N, n); inside : (n,) float64 space. A leaf may have more
+    conditions than a pattern has bits.
     """
     for r in range(len(out)):
         for i in range(len(inside)):
-            inside[i] = 1
+            inside[i] = 1.0
         for p in range(terms.first[r], terms.first[r + 1]):
             n = terms.column[p]
             if not skipped[n]:
                 for i in range(len(inside)):
-                    inside[i] &= np.int32(_meets(terms, p, bins[n, i]))
-        count = 0
+                    inside[i] *= _factor(terms, p, bins[n, i])
+        total = 0.0
         for i in range(len(inside)):
-            count += inside[i]
-        out[r] = count / len(inside)
+            total += inside[i]
+        out[r] = total / len(inside)
 
 
 # ---- Shapley values by patterns ------------------------------------------------------------------
@@ -300,9 +309,9 @@ def _set_steps(terms, r, means, bins, row, backgrounds, b, integral):
         n = terms.column[p]
         mean = means[p]
         if backgrounds.shape[1]:
-            mean = 1.0 if _meets(terms, p, backgrounds[n, b]) else 0.0
+            mean = _factor(terms, p, backgrounds[n, b])
         integral.mean[p - start] = mean
-        integral.step[p - start] = (1.0 if _meets(terms, p, bins[n, row]) else 0.0) - mean
+        integral.step[p - start] = _factor(terms, p, bins[n, row]) - mean
 
 
 @jit

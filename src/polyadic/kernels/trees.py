@@ -25,6 +25,8 @@ class Nodes(NamedTuple):
     missing : (K,) uint8, 1 where bin 0 goes left, 0 where it goes right, `BY_SET` for a set
     left, right : (K,) int32
     sets : (G, number of bins) uint8, 1 for the bins that go left
+    share : (K,) float64, where a column had no missing values in training: a missing value goes
+        both ways, left with this share; -1 where it goes one way
     """
 
     column: np.ndarray
@@ -33,6 +35,12 @@ class Nodes(NamedTuple):
     left: np.ndarray
     right: np.ndarray
     sets: np.ndarray
+    share: np.ndarray
+
+
+def one_way(n_nodes: int) -> np.ndarray:
+    """Return the `Nodes.share` of nodes where missing values go one way."""
+    return np.full(n_nodes, -1.0)
 
 
 @inner_exact
@@ -57,6 +65,62 @@ def add_trees(nodes, roots, output, value, bins, raw):
                     k = nodes.left[k] if left else nodes.right[k]
                 for w in range(width):
                     raw[i, output[t] + w] += value[k, w]
+
+
+@jit_exact
+def add_both_ways(nodes, roots, output, value, bins, rows, stack, weights, raw):
+    """Add the trees to raw for rows with missing values that go both ways.
+
+    rows : (m,); stack, weights : space for as many nodes as a path can have open.
+    """
+    width = value.shape[1]
+    for i in rows:
+        for t in range(len(roots)):
+            stack[0], weights[0] = roots[t], 1.0
+            n_open = 1
+            while n_open > 0:
+                n_open -= 1
+                k, weight = stack[n_open], weights[n_open]
+                while nodes.column[k] >= 0:
+                    one, share = bins[nodes.column[k], i], nodes.share[k]
+                    if one == 0 and share >= 0.0:
+                        stack[n_open], weights[n_open] = nodes.right[k], weight * (1.0 - share)
+                        n_open += 1
+                        k, weight = nodes.left[k], weight * share
+                    else:
+                        k = nodes.left[k] if _goes_left(nodes, k, one) else nodes.right[k]
+                for w in range(width):
+                    raw[i, output[t] + w] += weight * value[k, w]
+
+
+@jit_exact
+def set_shares(nodes, parent, bin_shares, start, inside):
+    """Write `Nodes.share` where a column has bin shares: of the rows at a node, those that go left.
+
+    parent : (K,), -1 for a root; bin_shares : of all columns, one after another; start : (N + 1,);
+    inside : space for as many flags as a column has bins. A column without bin shares is left as it
+    is. The rows are those of the product of the marginals: only splits of the same column matter.
+    """
+    for k in range(len(nodes.column)):
+        n = nodes.column[k]
+        if n < 0 or start[n] == start[n + 1]:
+            continue
+        own = bin_shares[start[n] : start[n + 1]]
+        for b in range(len(own)):
+            inside[b] = 1
+        child, up = k, parent[k]
+        while up >= 0:
+            if nodes.column[up] == n:
+                is_left = nodes.left[up] == child
+                for b in range(len(own)):
+                    inside[b] &= _goes_left(nodes, up, b) == is_left
+            child, up = up, parent[up]
+        left, total = 0.0, 0.0
+        for b in range(1, len(own)):
+            if inside[b]:
+                total += own[b]
+                left += own[b] * _goes_left(nodes, k, b)
+        nodes.share[k] = left / total if total > 0.0 else 0.0
 
 
 # ---- many rows: one word of bits per tree --------------------------------------------------------
@@ -144,7 +208,7 @@ class Conditions(NamedTuple):
     leaf : the number of the leaf
     column : int32
     low, high : int32, the first and the last bin; for a set, its number, and `SET` or `NOT_SET`
-    missing : uint8, whether bin 0 is inside
+    missing : float64, 1 where bin 0 is inside, 0 where it is not; between them, where it is a share
     """
 
     leaf: np.ndarray
@@ -161,7 +225,7 @@ class Conditions(NamedTuple):
             np.empty(count, np.int32),
             np.empty(count, np.int32),
             np.empty(count, np.int32),
-            np.empty(count, np.uint8),
+            np.empty(count),
         )
 
 
@@ -179,22 +243,25 @@ def list_conditions(nodes, parent, leaves, last, out):
         while k >= 0:
             column, is_left = nodes.column[k], nodes.left[k] == child
             found = at
-            if nodes.missing[k] == BY_SET:
+            by_set = nodes.missing[k] == BY_SET
+            if by_set:
                 out.low[at] = nodes.place[k]
                 out.high[at] = SET if is_left else NOT_SET
-                out.missing[at] = 0
+                out.missing[at] = 1.0
             else:
                 for p in range(start, at):
                     if out.column[p] == column and out.high[p] >= 0:
                         found = p
                 if found == at:
-                    out.low[at], out.high[at], out.missing[at] = 1, last[column], 1
+                    out.low[at], out.high[at], out.missing[at] = 1, last[column], 1.0
                 if is_left:
                     out.high[found] = min(out.high[found], nodes.place[k])
                 else:
                     out.low[found] = max(out.low[found], nodes.place[k] + 1)
-                if (nodes.missing[k] == 1) != is_left:
-                    out.missing[found] = 0
+            share = nodes.share[k]
+            if share < 0.0:
+                share = 1.0 if _goes_left(nodes, k, 0) else 0.0
+            out.missing[found] *= share if is_left else 1.0 - share
             if found == at:
                 out.leaf[at], out.column[at] = r, column
                 at += 1

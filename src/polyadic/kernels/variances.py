@@ -217,7 +217,7 @@ class Smooth(NamedTuple):
 
     weights : (R', L); means : (N, R')
     cumulated : (-, R') the mean of g_nr in bins 1 ... b, laid out as `Mass.cumulated`
-    missing : (N, R') the same for bin 0; sets : (G, R') for each set
+    missing : (N, R') the same for bin 0; sets : (G, R') for the other bins of each set
     rest : (R',) space
     """
 
@@ -233,14 +233,12 @@ class Smooth(NamedTuple):
 def _mean_inside(terms, mass, smooth, p, r):
     """Return the mean of g_nr times the indicator of condition p, which is on column n."""
     n = terms.column[p]
+    out = terms.missing[p] * smooth.missing[n, r]
     if terms.high[p] == SET:
-        return smooth.sets[terms.low[p], r]
-    out = 0.0
-    if terms.low[p] <= terms.high[p]:
+        out += smooth.sets[terms.low[p], r]
+    elif terms.low[p] <= terms.high[p]:
         upper = smooth.cumulated[mass.start[n] + terms.high[p], r]
-        out = upper - smooth.cumulated[mass.start[n] + terms.low[p] - 1, r]
-    if terms.missing[p]:
-        out += smooth.missing[n, r]
+        out += upper - smooth.cumulated[mass.start[n] + terms.low[p] - 1, r]
     return out
 
 

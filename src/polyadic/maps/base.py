@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -36,6 +37,10 @@ class FeatureMap(ABC):
     constant: bool = True
     # Whether `encode` always returns every element but the constant, in order.
     all_slots: ClassVar[bool] = False
+    # Whether all elements but the constant add up to one for every value that is not missing.
+    partition: ClassVar[bool] = False
+    # The elements of a missing value, set by `with_missing`; None: zeros.
+    missing_: np.ndarray | None = None
     state: ClassVar[tuple[str, ...]] = ()  # names of the fitted arrays and numbers that are saved
 
     @abstractmethod
@@ -85,9 +90,16 @@ class FeatureMap(ABC):
 
     # ---- what follows is the same for every map -------------------------------------------------
 
+    def slots(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what `encode` does, except for missing values after `with_missing`."""
+        index, value = self.encode(x)
+        if self.missing_ is not None:
+            value = np.where(np.isnan(x)[:, None], self.missing_.astype(value.dtype), value)
+        return index, value
+
     def dense(self, x: np.ndarray) -> np.ndarray:
         """Return phi(x) : (n, d) with every element written out; for reading and for tests."""
-        index, value = self.encode(x)
+        index, value = self.slots(x)
         out = np.zeros((len(index), self.dim))
         rows = np.arange(len(index))
         for s in range(index.shape[1]):
@@ -104,7 +116,8 @@ class FeatureMap(ABC):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the fitted state as named arrays."""
-        return {name: np.asarray(getattr(self, name)) for name in self.state}
+        own = {name: np.asarray(getattr(self, name)) for name in self.state}
+        return own if self.missing_ is None else own | {"missing_": self.missing_}
 
     @classmethod
     def restore(cls, params: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
@@ -113,6 +126,20 @@ class FeatureMap(ABC):
         for name in cls.state:
             array = np.asarray(arrays[name])
             setattr(out, name, array if array.ndim else array.item())
+        return out.with_missing(arrays["missing_"]) if "missing_" in arrays else out
+
+    def with_missing(self, elements: np.ndarray) -> Self:
+        """Return a map for which a missing value has these elements; (s,), only with `all_slots`.
+
+        >>> from polyadic.maps import Polynomial
+        >>> own = Polynomial(2).fit(np.arange(3.0)).with_missing(np.array([0.5]))
+        >>> own.dense(np.array([np.nan]))
+        array([[1. , 0.5]])
+        """
+        if not self.all_slots or elements.shape != (self.dim - self.constant,):
+            raise ValueError(f"{self!r} cannot give missing values {elements.shape} elements.")
+        out = copy.copy(self)
+        out.missing_ = np.asarray(elements, dtype=np.float64)
         return out
 
     def clone(self) -> Self:
@@ -125,6 +152,7 @@ class FeatureMap(ABC):
             type(self) is type(other)
             and isinstance(other, FeatureMap)
             and self.params() == other.params()
+            and self.arrays().keys() == other.arrays().keys()
             and all(np.array_equal(a, other.arrays()[k]) for k, a in self.arrays().items())
         )
 

@@ -36,8 +36,8 @@ class Beside(FeatureMap):
 
     def encode(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the slots of both maps; see `FeatureMap.encode`."""
-        index, value = self.first.encode(x)
-        more, other = self.second.encode(x)
+        index, value = self.first.slots(x)
+        more, other = self.second.slots(x)
         implied = (more == 0) & self.second.constant
         shifted = np.where(implied, 0, more + self.shift).astype(np.int32)
         return np.hstack([index, shifted]), np.hstack([value, other])

@@ -36,6 +36,7 @@ class BSpline(FeatureMap):
            [1. , 0. , 0. , 1. ]])
     """
 
+    partition = True
     state: ClassVar[tuple[str, ...]] = ("range_", "breaks_")
 
     def __init__(self, n_knots: int = 16, degree: int = 3):

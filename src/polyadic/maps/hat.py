@@ -54,6 +54,7 @@ class Hat(FeatureMap):
     array([ 0., 30., 31., 33., 66., 99.])
     """
 
+    partition = True
     state: ClassVar[tuple[str, ...]] = ("knots_",)
 
     # For `jitter`: quantiles of the rows and of the distinct values, the target along the column,

@@ -35,6 +35,7 @@ class OneHot(FeatureMap):
     """
 
     kind: ClassVar[str] = "categorical"
+    partition = True
     state: ClassVar[tuple[str, ...]] = ("lookup_",)
 
     def __init__(self, min_count: int = 1):

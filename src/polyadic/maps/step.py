@@ -38,6 +38,7 @@ class Step(FeatureMap):
            [1., 0., 0., 0.]])
     """
 
+    partition = True
     state: ClassVar[tuple[str, ...]] = ("edges_",)
 
     def __init__(self, n_bins: int = 64):

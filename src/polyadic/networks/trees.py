@@ -21,9 +21,11 @@ from polyadic.kernels.trees import (
     Conditions,
     Masks,
     Nodes,
+    add_both_ways,
     add_masks,
     add_trees,
     list_conditions,
+    set_shares,
     write_masks,
 )
 from polyadic.maps import OneHot, Step
@@ -46,8 +48,9 @@ class Leaves:
         The conditions of leaf r are first[r] ... first[r + 1] - 1, in ascending order of columns.
     column, low, high : (P,) int32
         The first and the last bin of a condition; for a set, its number in `sets`, and -1.
-    missing : (P,) uint8
-        Whether a missing value meets the condition.
+    missing : (P,) float64
+        1 where a missing value meets the condition, 0 where it does not; where the column had no
+        missing values in training, the share of the rows that meet it.
     sets : (G, number of bins) uint8
     value : (R, W) float64
     output : (R,) int32
@@ -89,11 +92,11 @@ class Leaves:
         at = self.first[begin] + np.flatnonzero(self.column[own] == n)
         leaf = np.searchsorted(self.first, at, side="right") - 1 - begin
         low, high, bins = self.low[at], self.high[at], bins[:, None]
-        inside = np.where(bins > 0, (bins >= low) & (bins <= high), self.missing[at] > 0)
+        inside = ((bins >= low) & (bins <= high)).astype(float)
         by_set = high == SET
         if by_set.any():
-            inside[:, by_set] = self.sets[low[by_set]][:, bins[:, 0]].T > 0
-        out[:, leaf] = inside
+            inside[:, by_set] = self.sets[low[by_set]][:, bins[:, 0]].T
+        out[:, leaf] = np.where(bins > 0, inside, self.missing[at])
         return out
 
 
@@ -132,6 +135,26 @@ class Trees:
 
     def add_bins(self, raw: np.ndarray, bins: np.ndarray) -> None:
         """Add the predictions for bins : (N, n) to raw : (n, L)."""
+        rows = self.rows_both_ways(bins)
+        if len(rows):
+            kept = raw[rows]
+            self._add_one_way(raw, bins)
+            raw[rows] = kept
+            space = np.empty(len(self.value), np.int64), np.empty(len(self.value))
+            add_both_ways(self.nodes, self.roots, self.output, self.value, bins, rows, *space, raw)
+        else:
+            self._add_one_way(raw, bins)
+
+    def rows_both_ways(self, bins: np.ndarray) -> np.ndarray:
+        """Return the numbers of rows with a missing value that goes both ways; bins : (N, n)."""
+        return np.flatnonzero(np.any(bins[self.averaged] == 0, axis=0))
+
+    @cached_property
+    def averaged(self) -> np.ndarray:
+        """Columns of which a missing value goes both ways at some split."""
+        return np.unique(self.nodes.column[self.nodes.share >= 0.0])
+
+    def _add_one_way(self, raw: np.ndarray, bins: np.ndarray) -> None:
         if len(raw) >= _MANY_ROWS and self.masks is not None:
             words = np.empty(256, np.uint64)
             add_masks(self.masks, self.output, self.value, BIT_PLACES, bins, words, raw)
@@ -150,7 +173,13 @@ class Trees:
         column, place, missing, left, right = (a[own] for a in self.nodes[:5])
         left, right = (np.where(column >= 0, a - own.start, -1) for a in (left, right))
         nodes = Nodes(
-            column, place, missing, left.astype(np.int32), right.astype(np.int32), self.nodes.sets
+            column=column,
+            place=place,
+            missing=missing,
+            left=left.astype(np.int32),
+            right=right.astype(np.int32),
+            sets=self.nodes.sets,
+            share=self.nodes.share[own],
         )
         roots = (self.roots[begin:end] - own.start).astype(np.int32)
         return replace(
@@ -171,13 +200,28 @@ class Trees:
         nodes = self.nodes._replace(column=place[self.nodes.column])
         return replace(self, maps=[self.maps[n] for n in order], nodes=nodes)
 
+    def with_averages(self, bin_shares: Sequence[np.ndarray]) -> Trees:
+        """Return trees where missing values of some columns go both ways.
+
+        bin_shares : the share of the rows in each bin, that of missing values first, of a column
+        that had none; empty for a column whose missing values go one way. The prediction is then
+        the mean over the marginal of such a column.
+        """
+        nodes = self.nodes._replace(share=self.nodes.share.copy())
+        start = np.cumsum([0, *map(len, bin_shares)])
+        inside = np.empty(max(map(len, bin_shares), default=0), np.uint8)
+        flat = np.concatenate([np.zeros(0), *bin_shares])
+        set_shares(nodes, _parents(nodes), flat, start, inside)
+        return replace(self, nodes=nodes)
+
     @cached_property
     def leaves(self) -> Leaves:
         """The leaves as products of conditions."""
         return _read_leaves(self)
 
     def __getstate__(self) -> dict:
-        return {k: v for k, v in self.__dict__.items() if k not in ("leaves", "masks")}
+        derived = ("leaves", "masks", "averaged")
+        return {k: v for k, v in self.__dict__.items() if k not in derived}
 
 
 def join(forests: Sequence[Trees], shares: Sequence[float]) -> Trees:
@@ -213,7 +257,7 @@ def join(forests: Sequence[Trees], shares: Sequence[float]) -> Trees:
     padded = [np.pad(s, ((0, 0), (0, width - s.shape[1]))) for s in sets]
     stacked = {
         name: np.concatenate([getattr(one, name) for one in nodes])
-        for name in ("column", "place", "missing", "left", "right")
+        for name in ("column", "place", "missing", "left", "right", "share")
     }
     joined = Nodes(**stacked, sets=np.concatenate(padded))
     return Trees(
@@ -254,9 +298,7 @@ def _make_masks(trees: Trees) -> Masks | None:
 def _read_leaves(trees: Trees) -> Leaves:
     """Return the leaves of all trees, sorted into groups of the same columns."""
     nodes, ends = trees.nodes, np.flatnonzero(trees.nodes.column < 0)
-    inner = np.flatnonzero(nodes.column >= 0)
-    parent = np.full(len(nodes.column), -1, np.int64)
-    parent[nodes.left[inner]] = parent[nodes.right[inner]] = inner
+    parent = _parents(nodes)
     most = _path_lengths(parent, ends)
     found = Conditions.make(most)
     last = np.array([m.dim - 1 for m in trees.maps])
@@ -268,6 +310,14 @@ def _read_leaves(trees: Trees) -> Leaves:
     reached[found.leaf[empty]] = False
     tree = np.searchsorted(trees.roots, ends, side="right") - 1
     return _sorted_leaves(found, sets, reached, trees.value[ends], trees.output[tree])
+
+
+def _parents(nodes: Nodes) -> np.ndarray:
+    """Return the parent of each node, (K,), -1 for a root."""
+    inner = np.flatnonzero(nodes.column >= 0)
+    out = np.full(len(nodes.column), -1, np.int64)
+    out[nodes.left[inner]] = out[nodes.right[inner]] = inner
+    return out
 
 
 def _path_lengths(parent: np.ndarray, ends: np.ndarray) -> int:
@@ -299,7 +349,7 @@ def _merge_sets(found: Conditions, sets: np.ndarray) -> tuple[Conditions, np.nda
         own.column[new],
         number.reshape(-1).astype(np.int32),
         np.full(n_merged, SET, np.int32),
-        masks[:, 0].copy(),
+        np.multiply.reduceat(own.missing, np.flatnonzero(new)),
     )
     both = Conditions(*(np.concatenate([a[~by_set], b]) for a, b in zip(found, merged)))
     return both, kept[:, 1:].astype(np.uint8)

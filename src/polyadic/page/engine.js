@@ -175,6 +175,16 @@ const engine = (() => {
     return 2;
   }
 
+  /* The elements of a missing value, where the column had none in training: their means. */
+  function missing(map, index, value) {
+    const first = map.constant ? 1 : 0;
+    map.missing_.forEach((mean, k) => {
+      index[k] = first + k;
+      value[k] = mean;
+    });
+    return map.missing_.length;
+  }
+
   const MAPS = { bspline, chebyshev, fourier, hat, onehot, polynomial, step, trigonometric };
 
   // ---- the model --------------------------------------------------------------------------------
@@ -184,7 +194,10 @@ const engine = (() => {
     const { index, value } = scratch;
     let at = offset;
     for (const { map, terms, core } of parts) {
-      const slots = MAPS[map.name](map, x, index, value);
+      const slots =
+        Number.isNaN(x) && map.missing_
+          ? missing(map, index, value)
+          : MAPS[map.name](map, x, index, value);
       for (let k = 0; k < terms; k++) {
         let sum = map.constant ? core[k] : 0;
         for (let s = 0; s < slots; s++) sum += value[s] * core[index[s] * terms + k];

@@ -20,9 +20,17 @@ const leaves = (() => {
   }
 
   function meets(trees, p, bin) {
-    if (trees.high[p] === 0) return hasBit(trees.sets[trees.low[p]], bin);
     if (bin === 0) return trees.missing[p] === 1;
+    if (trees.high[p] === 0) return hasBit(trees.sets[trees.low[p]], bin);
     return trees.low[p] <= bin && bin <= trees.high[p];
+  }
+
+  /* 1 if the current row meets condition p, 0 if not; its mean, where a missing value goes both
+     ways. */
+  function factor(trees, p) {
+    const bin = trees.row[trees.column[p]];
+    if (bin === 0 && trees.missing[p] === 2) return trees.means[p];
+    return meets(trees, p, bin) ? 1 : 0;
   }
 
   /* The share of the rows that meet condition p. */
@@ -49,13 +57,13 @@ const leaves = (() => {
     }
   }
 
-  /* The sum over leaves of value times the product of factor(p) over its conditions p. */
-  function total(trees, outputs, factor) {
+  /* The sum over leaves of value times the product of each(p) over its conditions p. */
+  function total(trees, outputs, each) {
     const out = new Float64Array(outputs);
     const { first, width, values, output } = trees;
     for (let r = 0; r + 1 < first.length; r++) {
       let product = 1;
-      for (let p = first[r]; p < first[r + 1] && product !== 0; p++) product *= factor(p);
+      for (let p = first[r]; p < first[r + 1] && product !== 0; p++) product *= each(p);
       if (product !== 0)
         for (let w = 0; w < width; w++) out[output[r] + w] += values[r * width + w] * product;
     }
@@ -64,7 +72,7 @@ const leaves = (() => {
 
   /* What the trees add to the raw prediction of the row, for each output. */
   function raw(trees, outputs) {
-    return total(trees, outputs, (p) => (meets(trees, p, trees.row[trees.column[p]]) ? 1 : 0));
+    return total(trees, outputs, (p) => factor(trees, p));
   }
 
   /* Add the Shapley values of one output to out : (N,), as in engine.js, along each path. */
@@ -79,7 +87,7 @@ const leaves = (() => {
       const value = values[r * width + w];
       for (let i = 0; i < depth; i++) {
         const p = first[r] + i;
-        step[i] = (meets(trees, p, trees.row[column[p]]) ? 1 : 0) - means[p];
+        step[i] = factor(trees, p) - means[p];
         share[i] = 0;
       }
       const { nodes, weights } = rules[depth];

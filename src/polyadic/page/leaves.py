@@ -49,7 +49,8 @@ def leaf_payload(
         "low": encode(leaves.low, low),
         # 0 stands for a set: no interval ends with the bin of missing values.
         "high": encode(np.maximum(leaves.high, 0), bins),
-        "missing": encode(leaves.missing, "<u1"),
+        # 2 where a missing value goes both ways: the mean of the condition, which the page knows.
+        "missing": encode(np.where(leaves.missing % 1.0 > 0.0, 2, leaves.missing), "<u1"),
         "sets": [encode(np.packbits(own, bitorder="little"), "<u1") for own in leaves.sets],
         "values": encode(leaves.value, "<f8"),
         "width": leaves.value.shape[1],

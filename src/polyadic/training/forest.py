@@ -20,7 +20,7 @@ import numpy as np
 from polyadic.data.rows import CodedRows
 from polyadic.kernels import boosting
 from polyadic.kernels.losses import LOGISTIC, POISSON, SOFTMAX, SQUARED
-from polyadic.kernels.trees import Nodes
+from polyadic.kernels.trees import Nodes, one_way
 from polyadic.maps import OneHot, Step
 from polyadic.maps.base import FeatureMap
 from polyadic.networks.cp import CPCores
@@ -163,6 +163,7 @@ def _read(maps: list[FeatureMap], grown: boosting.Grown, n_outputs: int) -> Tree
         left=np.where(inner, grown.left[:n_nodes] + shift, -1).astype(np.int32),
         right=np.where(inner, grown.right[:n_nodes] + shift, -1).astype(np.int32),
         sets=grown.sets[:n_sets].copy(),
+        share=one_way(n_nodes),
     )
     output = np.tile(np.arange(n_outputs), n_trees // n_outputs).astype(np.int32)
     return Trees(maps, nodes, root.astype(np.int32), output, grown.value[:n_nodes, None].copy())

@@ -10,7 +10,7 @@ import numpy as np
 
 from polyadic.data.columns import Column
 from polyadic.data.tables import as_scalar
-from polyadic.kernels.trees import BY_SET, Nodes
+from polyadic.kernels.trees import BY_SET, Nodes, one_way
 from polyadic.maps import OneHot, Step
 from polyadic.maps.base import FeatureMap
 from polyadic.networks.trees import Trees, category_map
@@ -46,6 +46,7 @@ def assemble(source: Source, columns: Sequence[Column], new_left: bool = False) 
         left=links[stacked.left[order]],
         right=links[stacked.right[order]],
         sets=sets,
+        share=one_way(len(order)),
     )
     output = np.array([tree.output for tree in grown], dtype=np.int32)
     return Trees(maps, nodes, stacked.roots.astype(np.int32), output, stacked.value[order])

@@ -1,0 +1,79 @@
+"""What a missing value means in a column that had none in training: nothing.
+
+A missing number or an unseen category then predicts, on the raw scale, the mean of the predictions
+over the values that the column had in training. A prediction is linear in the local features of one
+column, so that this is the prediction for their mean. Where a column had missing values in
+training, what was learnt for them stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from polyadic.data.marginals import Marginal
+from polyadic.maps.base import FeatureMap
+from polyadic.networks.cores import Cores
+from polyadic.networks.cp import CPCores
+
+_ROUNDING = 1e-6  # shares of float32 elements may add up to one with this error
+
+
+def average_missing(
+    maps: Sequence[FeatureMap], cores: Cores, marginals: Sequence[Marginal]
+) -> tuple[list[FeatureMap], Cores]:
+    """Return maps and cores with which a missing value is neutral where training had none.
+
+    The elements of local maps add up to one, so that a constant can be moved between them and the
+    constant element: predictions for known values stay the same. Other maps encode a missing value
+    as the mean of their elements. Formats without a constant element, fm and pn, have only that.
+    """
+    maps, factors = list(maps), list(cores.factors)
+    additive = None if cores.additive is None else list(cores.additive)
+    for n, (own, marginal) in enumerate(zip(maps, marginals)):
+        if marginal.missing > 0:
+            continue
+        mean = marginal.mean[1 : 1 + own.dim]  # of the elements
+        if own.all_slots:
+            maps[n] = own.with_missing(mean[int(own.constant) :])
+        elif _moves_constant(own, cores, mean):
+            factors[n] = _move_constant(factors[n], mean)
+            if additive is not None:
+                additive[n] = _move_constant(additive[n], mean)
+    if not isinstance(cores, CPCores):
+        return maps, replace(cores, factors=factors)
+    trees = cores.trees
+    if trees is not None:
+        shares = [_bin_shares(*own) for own in zip(maps, trees.maps, marginals)]
+        trees = trees.with_averages(shares)
+    return maps, replace(cores, factors=factors, additive=additive, trees=trees)
+
+
+def _moves_constant(own: FeatureMap, cores: Cores, mean: np.ndarray) -> bool:
+    """Tell whether constant and other elements can be exchanged, in this format and on all rows.
+
+    Rare categories that share the constant element have been learnt: they keep it.
+    """
+    uses_constant = isinstance(cores, CPCores) or cores.format.constants
+    return own.partition and uses_constant and bool(abs(mean[1:].sum() - 1.0) < _ROUNDING)
+
+
+def _move_constant(core: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Return a core, (d, K), of the same function, whose constant is its mean.
+
+    >>> _move_constant(np.array([[5.0], [1.0], [3.0]]), np.array([0.0, 0.25, 0.75])).ravel()
+    array([ 7.5, -1.5,  0.5])
+    """
+    shares = mean[1:] / mean[1:].sum()
+    average = core[0] + shares @ core[1:]
+    return np.vstack([average, core[1:] + (core[0] - average)])
+
+
+def _bin_shares(own: FeatureMap, steps: FeatureMap, marginal: Marginal) -> np.ndarray:
+    """Return the shares of the bins of a column, whose missing values go both ways; else none."""
+    known = marginal.mean[1 + own.dim :]
+    if marginal.missing > 0 or abs(known.sum() - 1.0) > _ROUNDING:
+        return np.zeros(0)
+    return np.append(0.0, known)
