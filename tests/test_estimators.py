@@ -213,9 +213,11 @@ def test_class_weight_is_sample_weight_by_class(loss, n_classes):
     a = CPClassifier(**SMALL, loss=loss, class_weight=each).fit(X, target)
     weight = np.array([each[t] for t in target])
     b = CPClassifier(**SMALL, loss=loss).fit(X, target, sample_weight=weight)
-    assert same_model(a, b)
+    # Class weights do not weigh the marginals, and so not the constants, for missing values.
+    raw = a.raw(X)
+    np.testing.assert_allclose(raw, b.raw(X), atol=1e-5 * np.abs(raw).max())
     c = CPClassifier(**SMALL, loss=loss, class_weight="balanced").fit(X, target)
-    assert not same_model(a, c)
+    assert np.abs(raw - c.raw(X)).max() > 1e-3 * np.abs(raw).max()
 
 
 def test_digits_are_recognised():

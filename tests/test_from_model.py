@@ -128,6 +128,7 @@ def test_classes_are_sorted_and_outputs_follow_them(classes, policy):
 FRAMES = ["lightgbm frame", "sklearn hist frame", "catboost one-hot SymmetricTree"]
 
 
+@pytest.mark.filterwarnings("ignore:20 of 20 values of the column .* were not seen")
 @pytest.mark.parametrize("name", [*FRAMES, "lightgbm codes", "sklearn hist codes"])
 def test_an_unseen_category_goes_where_the_library_sends_it(name):
     case, _, X, raw, ours = build(name)

@@ -114,6 +114,35 @@ def test_constant_element_is_one_for_every_row(unfitted):
 
 
 @every_map
+def test_the_elements_of_a_partition_add_up_to_one(unfitted):
+    x = column(unfitted, n=50)
+    fit = fitted(unfitted)
+    sums = fit.dense(x)[:, int(fit.constant) :].sum(axis=1)
+    known = (x >= 0) if fit.kind == "categorical" else ~np.isnan(x)
+    kept = known & (fit.encode(x)[1].sum(axis=1) > 0)  # without categories that are too rare
+    if fit.partition:
+        np.testing.assert_allclose(sums[kept], 1.0, atol=1e-6)
+
+
+@every_map
+def test_a_missing_value_has_the_elements_it_is_given(unfitted):
+    fit = fitted(unfitted)
+    width = fit.dim - int(fit.constant)
+    elements = np.linspace(0.25, 2.0, width)
+    if not fit.all_slots:
+        with pytest.raises(ValueError, match="cannot give missing values"):
+            fit.with_missing(elements)
+        return
+    own = fit.with_missing(elements)
+    x = np.array([0.5, np.nan])
+    np.testing.assert_array_equal(own.dense(x)[0], fit.dense(x)[0])
+    np.testing.assert_allclose(own.dense(x)[1, int(fit.constant) :], elements)
+    again = type(own).restore(own.params(), own.arrays())
+    assert again.same_as(own)
+    assert width == 0 or not fit.same_as(own)
+
+
+@every_map
 def test_missing_encodes_to_element_zero_alone(unfitted):
     fit = fitted(unfitted)
     neutral = np.zeros((3, fit.dim))

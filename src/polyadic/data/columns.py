@@ -295,7 +295,7 @@ def warn_of_unseen(
     warnings.warn(
         f"{n_unseen:,} of {n_known:,} values of the column {column.name!r} were not seen in "
         f"training, such as {scalars[number[np.argmax(unseen)]]!r}; training had "
-        f"{listing(list(column.categories), 5)}. Unseen values say nothing about a row. "
+        f"{listing(list(column.categories), 5)}. "
         "Has the column changed its type?",
         UserWarning,
         stacklevel=2,
