@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from dataclasses import dataclass, replace
+from unittest.mock import patch
 
 import numpy as np
 from numba.core.registry import CPUDispatcher as Dispatcher
@@ -22,6 +23,7 @@ from polyadic.solvers.als import ALS
 from polyadic.solvers.riemannian import Riemannian
 from polyadic.solvers.sequences import AdamThenAls, AlsThenAdam
 from polyadic.solvers.torch_solver import TorchOptim
+from polyadic.training import mixing
 
 
 class Steps(maps.FeatureMap):
@@ -289,6 +291,11 @@ def coded_in_training_order(model, X, y):
     rows = model._read_rows(X, y, None, fresh=False)
     columns = model.columns_.code(X)
     return [columns[n] for n in model._training_order(rows)]
+
+
+def shared_trees(share=0.4):
+    """Return a context in which trees have this share, whatever held-out rows say."""
+    return patch.object(mixing, "share_of_trees", lambda *args: share)
 
 
 def random_trees(own_maps, n_trees, n_outputs, rng, depth=3, width=1):

@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
+import parts
 import pytest
 from enumerated import enumerate_rows, exact_raw, moments
 from explained import CASES, FAST, mixed, numbers, target
@@ -103,10 +104,11 @@ def classes():
 @cache
 def joined_trees():
     X = mixed()
-    first = CPRegressor(**JOINED).fit(X, target(numbers()))
     other = X.copy()
     other["c"] = other["c"].cat.rename_categories({"u": "w", "v": "a", "w": "u"})
-    second = CPRegressor(**JOINED | {"random_state": 3}).fit(other, np.abs(target(numbers())))
+    with parts.shared_trees():
+        first = CPRegressor(**JOINED).fit(X, target(numbers()))
+        second = CPRegressor(**JOINED | {"random_state": 3}).fit(other, np.abs(target(numbers())))
     assert first.tensor_.trees is not None
     assert second.tensor_.trees is not None
     return first, second, X

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import parts
 import pytest
 
 import polyadic
@@ -50,7 +51,8 @@ TARGETS = {
 def test_shapley_values_add_up_and_files_keep_the_model(case, tmp_path):
     kind, make, changes = TARGETS[case]
     X, y = table()
-    model = kind(**JOINED | changes).fit(X, make(y))
+    with parts.shared_trees():
+        model = kind(**JOINED | changes).fit(X, make(y))
     assert model.tensor_.trees is not None
     found = explain.shapley(model, X[:20])
     raw = model.raw(X[:20])

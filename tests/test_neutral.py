@@ -4,7 +4,6 @@ On the raw scale it predicts the mean of the predictions over the column's train
 """
 
 import warnings
-from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,6 @@ import parts
 import pytest
 
 from polyadic import CPClassifier, CPRegressor, TNRegressor, explain, load, maps
-from polyadic.training import mixing
 
 NEUTRAL = [m for m in parts.MAPS if m.partition or m.all_slots]
 
@@ -71,7 +69,7 @@ def test_it_does_so_in_every_mixture_of_strategies(kind, trees):
     if kind == "two outputs":
         y = np.column_stack([y, -y])
     limits = {"two classes": [0.0], "three classes": [-0.5, 0.5]}.get(kind)
-    with patch.object(mixing, "share_of_trees", lambda *args: 0.4):
+    with parts.shared_trees():
         if limits is None:
             model = CPRegressor(random_state=0, trees=trees).fit(X, y)
         else:
@@ -83,7 +81,7 @@ def test_it_does_so_in_every_mixture_of_strategies(kind, trees):
 def joined(n=300, **extra):
     """Return a table, and a model in which trees have a share of 0.4."""
     X, y = table(n)
-    with patch.object(mixing, "share_of_trees", lambda *args: 0.4):
+    with parts.shared_trees():
         model = CPRegressor(random_state=0, trees=True, **extra).fit(X, y)
     assert model.tensor_.trees is not None
     return X, model
@@ -100,7 +98,7 @@ def test_two_missing_values_predict_the_mean_over_both_columns():
 def test_means_are_by_sample_weight():
     X, y = table(200)
     weight = np.random.default_rng(1).uniform(0.1, 3.0, 200)
-    with patch.object(mixing, "share_of_trees", lambda *args: 0.4):
+    with parts.shared_trees():
         model = CPRegressor(random_state=0, trees=True).fit(X, y, sample_weight=weight)
     check(model, X, weight=weight)
 
@@ -123,7 +121,7 @@ def test_what_was_learnt_for_missing_values_stays(trees):
     lost = np.arange(400) % 4 == 0
     X.loc[lost, "a"], X.loc[lost, "c"] = np.nan, None
     y = np.where(lost, 9.0, y)
-    with patch.object(mixing, "share_of_trees", lambda *args: 0.4):
+    with parts.shared_trees():
         model = CPRegressor(random_state=0, trees=trees).fit(X, y)
     found = model.predict(missing(X.iloc[:20], "a").assign(c=None))
     assert np.all(found > 6.0)

@@ -147,9 +147,24 @@ def test_every_map_is_computed_as_in_python(first, visit):
 )
 def test_members_and_additive_parts_are_computed_as_in_python(changes, visit):
     X, y = numeric_table()
-    model = tiny_regressor(maps=maps.Hat(8), **changes).fit(X, y)
+    with parts.shared_trees():
+        model = tiny_regressor(maps=maps.Hat(8), **changes).fit(X, y)
     assert (model.tensor_.additive is not None) == ("init" in changes)
     check_rows(visit, model, X, y)
+
+
+@pytest.mark.parametrize("trees", [False, True])
+def test_neutral_missing_values_are_computed_as_in_python(trees, visit):
+    X, y = numeric_table(missing=0.0)
+    own = {0: maps.Polynomial(3), 1: maps.Hat(8), 2: maps.Chebyshev(4), 3: maps.BSpline(5)}
+    with parts.shared_trees():
+        model = tiny_regressor(maps=own, trees=trees).fit(X, y)
+    assert (model.tensor_.trees is not None) == trees
+    tab = visit(model, X, y)
+    for lost in ([0], [1], [2], [3], [0, 1, 2, 3]):
+        row = X[:1].copy()
+        row[0, lost] = np.nan
+        agree(show(tab, plain(row[0])), model, row)
 
 
 def check_rows(visit, model, X, y):

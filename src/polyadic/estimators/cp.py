@@ -58,8 +58,8 @@ class CPRegressor(Regression, CPEstimator):
     trees : bool or "auto", default="auto"
         Whether boosted trees are joined to the smooth terms: the leaves of trees are terms too.
         They are grown as in other libraries for gradient boosting, and held-out rows choose how
-        many there are, and their share. "auto": on 1,000 rows or more, where they clearly lower the
-        held-out loss.
+        many there are, and their share. "auto": on 1,000 rows or more, where they lower the
+        held-out loss; True: whatever they gain.
     max_iter : int or "auto", default="auto"
         Epochs of Adam, or sweeps of "als"; "auto" depends on the numbers of rows and columns, and
         on how much longer training lowers the held-out loss.
@@ -251,8 +251,8 @@ class CPClassifier(Classification, CPEstimator):
     trees : bool or "auto", default="auto"
         Whether boosted trees are joined to the smooth terms: the leaves of trees are terms too.
         They are grown as in other libraries for gradient boosting, and held-out rows choose how
-        many there are, and their share. "auto": on 1,000 rows or more, where they clearly lower the
-        held-out loss.
+        many there are, and their share. "auto": on 1,000 rows or more, where they lower the
+        held-out loss; True: whatever they gain.
     max_iter : int or "auto", default="auto"
         Epochs of Adam, or sweeps of "als"; "auto" depends on the numbers of rows and columns, and
         on how much longer training lowers the held-out loss.

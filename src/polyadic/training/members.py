@@ -455,8 +455,8 @@ def _shares(
         used = [group for group, kind in zip(groups, kinds) if kind != NAME]
         spread = mixing.deviations(used, shares[smooth], numbers, columns)
     mixed, trees = np.tensordot(shares, raws, 1)[some], raws[kinds.index(NAME)][some]
-    clear = fits.plan.trees == "auto"
-    share = mixing.share_of_trees(loss, y[some], weight[some], mixed, trees, spread, clear)
+    asked = fits.plan.trees != "auto"
+    share = mixing.share_of_trees(loss, y[some], weight[some], mixed, trees, spread, asked)
     return np.where(smooth, (1.0 - share) * shares, share)
 
 

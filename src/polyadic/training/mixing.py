@@ -84,7 +84,7 @@ def share_of_trees(
     smooth: np.ndarray,
     trees: np.ndarray,
     deviations: np.ndarray,
-    clear: bool,
+    asked: bool,
 ) -> float:
     """Return the share of trees beside a mixture of the other strategies.
 
@@ -98,18 +98,18 @@ def share_of_trees(
         Predictions of held-out rows, each by the member that held it out.
     deviations : (K, m, L)
         Of the predictions of the K smooth members from their mean.
-    clear : bool
-        Whether the share is zero unless the trees lower the loss by more than half a standard
-        error.
+    asked : bool
+        Whether the trees were asked for: they have at least the least share then. If not, they have
+        none unless they lower the loss by more than half a standard error.
 
     >>> from polyadic.losses import SquaredError
     >>> rng = np.random.default_rng(0)
     >>> y, noise = np.zeros((10_000, 1)), rng.normal(size=(5, 10_000, 1))
     >>> trees = rng.normal(size=(10_000, 1))
-    >>> share_of_trees(SquaredError(), y, np.ones(10_000), noise[0], trees, 0 * noise, False)
+    >>> share_of_trees(SquaredError(), y, np.ones(10_000), noise[0], trees, 0 * noise, True)
     0.50...
     >>> deviations = noise - noise.mean(axis=0)
-    >>> share_of_trees(SquaredError(), y, np.ones(10_000), noise[0], trees, deviations, False)
+    >>> share_of_trees(SquaredError(), y, np.ones(10_000), noise[0], trees, deviations, True)
     0.16...
     """
     n_members = len(deviations)
@@ -133,9 +133,13 @@ def share_of_trees(
     unit = max(abs(start), _SMALL_LOSS)
     found = minimize_scalar(lambda a: value(a, every) / unit, bounds=(0.0, 1.0), method="bounded")
     share = float(found.x)
-    if not np.isfinite(found.fun) or found.fun * unit >= start or share < _LEAST_SHARE:
+    if not np.isfinite(found.fun):
         return 0.0
-    if clear:
+    if asked:
+        share = max(share, _LEAST_SHARE)
+    elif found.fun * unit >= start or share < _LEAST_SHARE:
+        return 0.0
+    else:
         gains = np.array([value(0.0, rows) - value(share, rows) for rows in _blocks(weight)])
         if not gains.mean() > _CLEAR * gains.std(ddof=1) / np.sqrt(len(gains)):
             return 0.0
