@@ -5,6 +5,8 @@ from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
+import parts
 import pytest
 from enumerated import enumerate_rows, exact_raw, moments
 from explained import FAST, mixed, numbers, target
@@ -205,6 +207,19 @@ def test_products_come_closer_than_twice_as_many_leaves(monkeypatch):
     leaves = partial(compression.reduce_terms, sweep=False)
     monkeypatch.setattr(compression, "reduce_terms", lambda *args, sweep: leaves(*args))
     assert 1.5 * products < noted_error(trees.compress(model, 8))  # 0.055 and 0.136
+
+
+def test_categories_without_a_bin_of_their_own_keep_their_effects():
+    rng = np.random.default_rng(0)
+    codes = np.append(rng.permutation(300), rng.integers(0, 300, 1700))
+    X = pd.DataFrame({"c": codes.astype(str), "x": rng.normal(size=2000)})
+    y = np.sin(codes) + X["x"] * (codes % 2)
+    with parts.shared_trees(1.0):
+        model = CPRegressor(**FAST, trees=True).fit(X, y)
+    assert model.tensor_.trees.maps[0].dim < 300
+    small = trees.compress(model, 20, X)
+    before, after = (explain.partial_dependence(m, ["c"]).values for m in (model, small))
+    np.testing.assert_allclose(after, before, atol=1e-4 * np.ptp(before))
 
 
 def test_one_column_has_no_interactions():

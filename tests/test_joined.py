@@ -9,7 +9,7 @@ import polyadic
 from polyadic import CPClassifier, CPRegressor, explain, maps
 from polyadic.data.rows import CodedRows
 from polyadic.losses import Huber
-from polyadic.training.forest import bin_maps
+from polyadic.training.forest import affordable, bin_maps
 
 FAST = {"rank": 3, "n_members": 2, "max_iter": 2, "solver": "adam", "random_state": 0}
 JOINED = FAST | {"trees": True}
@@ -103,7 +103,37 @@ def test_trees_are_left_out_by_default_where_they_do_not_help():
 def test_held_out_rows_of_the_user_choose_the_share():
     X, y = table()
     model = CPRegressor(**JOINED).fit(X[:300], y[:300], X_val=X[300:], y_val=y[300:])
+    assert len(model.tensor_.trees) == int(model.plan_["rounds of trees"])  # once for all members
+
+
+def test_a_member_that_trains_no_epoch_leaves_the_trees():
+    X, y = table()
+    model = CPRegressor(**JOINED | {"max_iter": 0}).fit(X, y)
     assert model.tensor_.trees is not None
+
+
+def test_the_unit_of_weights_does_not_matter():
+    X, y = table()
+    one, other = (
+        CPRegressor(**JOINED).fit(X, y, sample_weight=np.full(len(y), unit)) for unit in (1.0, 2e-6)
+    )
+    assert other.plan_["rounds of trees"] == one.plan_["rounds of trees"]
+    np.testing.assert_allclose(other.predict(X), one.predict(X), atol=1e-3 * np.ptp(y))
+
+
+def test_a_grid_of_numpy_booleans_is_understood():
+    X, y = table()
+    found = [
+        CPRegressor(**FAST, trees=one).fit(X, y).tensor_.trees for one in np.array([True, False])
+    ]
+    assert found[0] is not None
+    assert found[1] is None
+
+
+def test_many_columns_have_no_trees_by_default():
+    assert affordable([None] * 100, 2000, 1)
+    assert not affordable([None] * 1000, 2000, 1)
+    assert not affordable([None] * 10, 2000, 1000)  # classes
 
 
 def test_only_frequent_categories_have_bins():

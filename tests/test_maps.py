@@ -388,6 +388,18 @@ def test_chebyshev_matches_numpy(x, at, d):
     np.testing.assert_allclose(maps.Chebyshev(d).fit(x).dense(at), expected, atol=FLOAT32)
 
 
+@given(
+    x=st.lists(
+        st.sampled_from([0.5, 0.6, 0.7, 0.7000000000000001, 0.1 * 7 + 2e-16, 0.9]), min_size=1
+    )
+)
+def test_edges_of_steps_divide_neighbouring_floats(x):
+    values = np.unique(x)
+    step = maps.Step().fit(np.array(x))
+    assert np.all(np.diff(step.edges_) > 0)
+    np.testing.assert_array_equal(step.encode(values)[0][:, 0], 1 + np.arange(len(values)))
+
+
 def test_onehot_is_the_indicator_of_kept_categories():
     x = np.array([4, 4, 0, 0, 0, 2, -1])
     fit = maps.OneHot(min_count=2).fit(x)

@@ -407,3 +407,15 @@ def test_hashes_of_categories_of_every_length():
     assert len({int(s.sum()) for tree in source.trees for s in tree.sets.values()}) > 5
     assert_same(source, np.array(X, dtype=object), model.predict, 1e-12)
     assert category_hash("7") == -17943309
+
+
+@pytest.mark.parametrize("error", [KeyError("a"), TypeError("b"), IndexError("c"), MemoryError()])
+def test_a_dump_that_a_reader_stumbles_over_is_called_unreadable(error, monkeypatch):
+    model = single.DecisionTreeRegressor(max_depth=2).fit(np.eye(4), np.arange(4))
+
+    def stumble(model):
+        raise error
+
+    monkeypatch.setattr("polyadic.trees.scikit.read", stumble)
+    with pytest.raises(UnreadableModel, match="DecisionTreeRegressor cannot be read: its trees"):
+        read_source(model)

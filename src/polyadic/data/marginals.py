@@ -108,6 +108,15 @@ class Marginal:
         return cls(mean, second, quantiles, shares, float(totals[0]), float(totals[1]))
 
 
+def bin_shares(marginal: Marginal, own: FeatureMap) -> np.ndarray:
+    """Return the share of the rows in each bin of trees, that of missing values first.
+
+    The bins follow the elements of the smooth map `own` in the marginal of a model with trees.
+    """
+    known = marginal.mean[1 + own.dim :]
+    return np.concatenate(([max(1.0 - known.sum(), 0.0)], known))
+
+
 def learn(
     columns: Sequence[Column],
     maps: Sequence[FeatureMap],

@@ -201,7 +201,7 @@ class CPClassifier(Classification, CPEstimator):
 
     Two classes share one output; K > 2 classes have K.
 
-    As in `CPRegressor`, four strategies are trained and merged by shares that held-out rows
+    As in `CPRegressor`, several strategies are trained and merged by shares that held-out rows
     choose (docs/defaults.md), as long as `solver`, `max_iter`, `l2`, `smoothness`, `order_alpha`,
     `init` and `engine` keep their defaults and there are several members. With one member, two
     classes have a prior on the weight tensor, by solver="als": held-out rows then only choose how

@@ -153,8 +153,7 @@ def compare(a: FittedModel, b: FittedModel, background: Any = None) -> Compariso
     if variance <= _ROUNDING * (of_a + of_b):
         variance = 0.0
     unit = variance if variance > 0 else np.inf
-    main = np.array([v for _, v in rest.variances(1)]) if variance > 0 else np.zeros(rest.n_columns)
-    found = _list_terms(rest, variance, difference.tensor_.rank)
+    main, found = _list_terms(rest, variance, difference.tensor_.rank)
     names = output_names(a)
     jumps = [np.union1d(first.jumps(n), second.jumps(n)) for n in range(rest.n_columns)]
     effects = effects_of(first, names, jumps=jumps), effects_of(second, names, jumps=jumps)
@@ -240,8 +239,11 @@ def _largest(a: np.ndarray, b: np.ndarray, grid: np.ndarray) -> tuple[float, Any
     return float(gap[point, output]), grid[point], int(output)
 
 
-def _list_terms(reading: Reading, total: float, rank: int) -> Interactions:
-    """Return the strongest terms of two or three columns, as far as listing them is cheap."""
+def _list_terms(reading: Reading, total: float, rank: int) -> tuple[np.ndarray, Interactions]:
+    """Return the variances of single columns, and the strongest terms of two or three columns.
+
+    As far as listing them is cheap.
+    """
     n_columns, order, count = reading.n_columns, 1, reading.n_columns
     for k in range(2, min(3, n_columns) + 1):
         count += math.comb(n_columns, k)
@@ -250,10 +252,12 @@ def _list_terms(reading: Reading, total: float, rank: int) -> Interactions:
         order = k
     names = [column.name for column in reading.columns]
     unit = total if total > 0 else math.inf
-    by_order, rows = np.zeros(order), []
+    by_order, main, rows = np.zeros(order), np.zeros(n_columns), []
     for term, variance in reading.variances(order):
         by_order[len(term) - 1] += variance
-        if len(term) > 1:
+        if len(term) == 1:
+            main[term[0]] = variance if total > 0 else 0.0
+        else:
             rows.append(Term(tuple(names[n] for n in term), variance, variance / unit))
     strongest = sorted(rows, key=lambda row: -row.variance)[:_TOP]
-    return Interactions(strongest, total, (by_order / unit).tolist(), len(rows))
+    return main, Interactions(strongest, total, (by_order / unit).tolist(), len(rows))

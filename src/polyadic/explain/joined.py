@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from scipy import sparse
 
-from polyadic.data.marginals import Marginal
+from polyadic.data.marginals import Marginal, bin_shares
 from polyadic.explain.cp import CPReading
 from polyadic.explain.leaves import LeafReading, SetNumbers, Variances
 from polyadic.explain.reading import ColumnSet, Reading
@@ -35,7 +35,7 @@ class JoinedReading(Reading):
         self.widths = [1 + m.dim for m in model.maps_]  # of a design of the smooth part
         parts = [first_part(own, width) for own, width in zip(marginals, self.widths)]
         self.smooth = CPReading(model, cores, parts)
-        shares = [_bin_shares(own, width) for own, width in zip(marginals, self.widths)]
+        shares = [bin_shares(own, m) for own, m in zip(marginals, model.maps_)]
         self.trees = LeafReading(cores.trees, cores.n_outputs, shares)
         self.n_jobs = threads_of(model)
         self._variances = cache(self._find_variances)
@@ -177,12 +177,6 @@ def first_part(marginal: Marginal, width: int) -> Marginal:
         marginal.missing,
         marginal.weight,
     )
-
-
-def _bin_shares(marginal: Marginal, width: int) -> np.ndarray:
-    """Return the share of the rows in each bin, that of missing values first."""
-    known = marginal.mean[width:]
-    return np.concatenate(([max(1.0 - known.sum(), 0.0)], known))
 
 
 def _bins(design: sparse.csr_array) -> np.ndarray:

@@ -27,7 +27,7 @@ from polyadic.kernels.variances import (
     cross_variances,
     pair_variances,
 )
-from polyadic.networks.trees import Trees
+from polyadic.networks.trees import Leaves, Trees
 
 # Chosen by hand: rows per call of a kernel; numbers in a block of tables, which stays in the cache
 # of a core; parts into which pairs of leaves are divided, fixed so that sums do not depend on
@@ -38,6 +38,7 @@ _LONGEST = 10
 _SPACE = "mean", "step", "before"  # of an integral
 # Pairs of leaves that variances are computed from: 10 billion take minutes. Chosen by hand.
 _MOST_PAIRS = 10_000_000_000
+_MOST_SET_PAIRS = 200_000_000  # of sets of a column: 1.6 GB; chosen by hand
 
 
 class Variances(NamedTuple):
@@ -100,6 +101,11 @@ class LeafReading:
     def n_columns(self) -> int:
         """Number of columns N."""
         return len(self.shares)
+
+    @cached_property
+    def pair_mass(self) -> kernel.Mass:
+        """The marginals, with those of pairs of sets."""
+        return _with_pairs(self.mass, self.leaves, self.shares)
 
     @cached_property
     def weights(self) -> np.ndarray:
@@ -189,14 +195,14 @@ class LeafReading:
         reached = np.concatenate(([0.0], np.cumsum(work)))
         bounds = np.searchsorted(reached, np.linspace(0, reached[-1], _PARTS + 1)[:-1])
         bounds = np.append(bounds, len(work))
-        numbering = numbers.numbering()
+        numbering, mass = numbers.numbering(), self.pair_mass
 
         def one(part: int) -> Variances:
             pairing = Pairing.make(n, largest)
             own = tuple(s._replace(rest=np.empty_like(s.rest)) for s in smooth)
             out = Variances(np.zeros(n), np.zeros(n), np.zeros(len(numbers)))
             groups = bounds[part], bounds[part + 1]
-            args = (self.terms, self.mass, self.means, *own, *groups, numbering, pairing)
+            args = (self.terms, mass, self.means, *own, *groups, numbering, pairing)
             pair(*args, *out)
             return out
 
@@ -237,35 +243,40 @@ class LeafReading:
         """Return out : (*shape, n), a chunk of rows at a time, the same bits for any `n_jobs`."""
         write, look_up, integrate = kernels
         backgrounds = np.zeros((self.n_columns, 0), np.int32) if background is None else background
-        blocks = list(self._blocks(n_tables, write, backgrounds))
-        every = np.arange(len(self.leaves))
-        long = every[self.leaves.lengths > _LONGEST]
-        integral = _integral(int(self.leaves.lengths.max(initial=0)))
-        out = np.zeros((*shape, bins.shape[1]))
+        n_rows = bins.shape[1]
         # A row with a missing value that goes both ways has no pattern.
-        by_pattern = len(self.trees.rows_both_ways(backgrounds)) == 0
+        mixed = self.trees.rows_both_ways(bins)
+        if len(self.trees.rows_both_ways(backgrounds)):
+            mixed = np.arange(n_rows)
+        plain = np.delete(np.arange(n_rows), mixed)
+        longest = _longest_table(len(plain), backgrounds.shape[1])
+        long = np.flatnonzero(self.leaves.lengths > longest)
+        integral = _integral(int(self.leaves.lengths.max(initial=0)))
+        out = np.zeros((*shape, n_rows))
 
-        def add(leaves: np.ndarray, own: np.ndarray, found: np.ndarray) -> None:
+        def add(leaves: np.ndarray, rows: np.ndarray) -> None:
             space = integral._replace(**{name: np.empty_like(integral.mean) for name in _SPACE})
+            own, found = np.ascontiguousarray(bins[:, rows]), np.zeros((*shape, len(rows)))
             integrate(self.terms, leaves, self.means, own, backgrounds, space, found)
-
-        def explain(start: int) -> None:
-            own = np.ascontiguousarray(bins[:, start : start + _CHUNK])
-            pattern, found = np.empty(own.shape[1], np.int32), np.zeros((*shape, own.shape[1]))
-            mixed = self.trees.rows_both_ways(own) if by_pattern else np.arange(own.shape[1])
-            if len(mixed) < own.shape[1]:
-                for some, at, table in blocks:
-                    look_up(self.terms, some, at, table, own, pattern, found)
-                if len(long):
-                    add(long, own, found)
-            if len(mixed):
-                again = np.zeros((*shape, len(mixed)))
-                add(every, np.ascontiguousarray(own[:, mixed]), again)
-                found[..., mixed] = again
-            out[..., start : start + _CHUNK] = found
+            out[..., rows] += found
 
         with ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool:
-            list(pool.map(explain, range(0, bins.shape[1], _CHUNK)))
+            chunks = _chunks(plain)
+            coded = [np.ascontiguousarray(bins[:, rows]) for rows in chunks]
+            sums = [np.zeros((*shape, len(rows))) for rows in chunks]
+            for some, at, table in self._blocks(n_tables, write, backgrounds, longest):
+
+                def look(own: np.ndarray, found: np.ndarray) -> None:
+                    pattern = np.empty(own.shape[1], np.int32)
+                    look_up(self.terms, some, at, table, own, pattern, found)  # noqa: B023
+
+                list(pool.map(look, coded, sums))
+            for rows, found in zip(chunks, sums):
+                out[..., rows] = found
+            if len(long):
+                list(pool.map(lambda rows: add(long, rows), chunks))
+            every = np.arange(len(self.leaves))
+            list(pool.map(lambda rows: add(every, rows), _chunks(mixed)))
         return out
 
     def _blocks(
@@ -273,14 +284,15 @@ class LeafReading:
         n_tables: Callable[[np.ndarray], np.ndarray],
         write: Callable[..., None],
         backgrounds: np.ndarray,
+        longest: int,
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield some leaves, where their tables start, and the tables."""
         lengths = self.leaves.lengths
-        short = np.flatnonzero((lengths <= _LONGEST) & (n_tables(lengths) > 0))
+        short = np.flatnonzero((lengths <= longest) & (n_tables(lengths) > 0))
         sizes = n_tables(lengths[short]) << lengths[short]
         ends = np.cumsum(sizes)
-        pattern, rest = np.empty(backgrounds.shape[1], np.int32), np.empty(1 << _LONGEST)
-        shares, start = _order_shares(_LONGEST), 0
+        pattern, rest = np.empty(backgrounds.shape[1], np.int32), np.empty(1 << longest)
+        shares, start = _order_shares(longest), 0
         while start < len(short):
             before = ends[start] - sizes[start]
             end = max(int(np.searchsorted(ends, before + _TABLE, side="right")), start + 1)
@@ -290,6 +302,19 @@ class LeafReading:
             write(*args)
             yield some, at, table
             start = end
+
+
+def _longest_table(n_rows: int, n_backgrounds: int) -> int:
+    """Return the number of conditions up to which a leaf has a table: as for as many patterns.
+
+    A table takes about as long as the integrals of as many rows, each with all background rows.
+    """
+    work = max(n_rows, 1) * max(n_backgrounds, 1)
+    return min(_LONGEST, int(math.log2(4 * work)))
+
+
+def _chunks(rows: np.ndarray) -> list[np.ndarray]:
+    return [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]
 
 
 def _order_shares(most: int) -> np.ndarray:
@@ -311,26 +336,56 @@ def _integral(longest: int) -> kernel.Integral:
     return kernel.Integral(nodes, weights, *np.empty((3, longest)))
 
 
-def _mass(leaves, shares: Sequence[np.ndarray]) -> kernel.Mass:
-    """Return the marginals of the columns for the kernels."""
+def _mass(leaves: Leaves, shares: Sequence[np.ndarray]) -> kernel.Mass:
+    """Return the marginals of the columns for the kernels, without those of pairs of sets."""
     cumulated = [np.concatenate(([0.0], np.cumsum(p[1:]))) for p in shares]
     start = np.cumsum([0, *(len(c) for c in cumulated)])[:-1]
-    by_set = leaves.high < 0
-    both: list[np.ndarray] = []
-    set_start, set_count, set_first = np.zeros((3, len(shares)), np.int64)
-    for n in np.unique(leaves.column[by_set]):
-        own = np.unique(leaves.low[by_set & (leaves.column == n)])
-        inside = leaves.sets[own[0] : own[-1] + 1, : len(shares[n])].astype(float)
-        inside[:, 0] = 0.0
-        set_start[n] = sum(map(len, both))
-        set_first[n], set_count[n] = own[0], len(inside)
-        both.append(((inside * shares[n]) @ inside.T).ravel())
+    of_set = np.zeros(len(leaves.sets))
+    for n, own, inside in _sets_of_columns(leaves, shares):
+        of_set[own] = inside @ shares[n]
     return kernel.Mass(
         cumulated=np.concatenate(cumulated),
         start=start,
         missing=np.array([p[0] for p in shares]),
+        of_set=of_set,
+        both=np.zeros(0),
+        set_start=np.zeros(len(shares), np.int64),
+        set_count=np.zeros(len(shares), np.int64),
+        set_first=np.zeros(len(shares), np.int64),
+    )
+
+
+def _with_pairs(mass: kernel.Mass, leaves: Leaves, shares: Sequence[np.ndarray]) -> kernel.Mass:
+    """Return the marginals with the shares of pairs of sets, which variances need."""
+    both: list[np.ndarray] = []
+    set_start, set_count, set_first = np.zeros((3, len(shares)), np.int64)
+    size = 0
+    for n, own, inside in _sets_of_columns(leaves, shares):
+        set_start[n], set_first[n], set_count[n] = size, own.start, len(inside)
+        size += len(inside) ** 2
+        if size > _MOST_SET_PAIRS:
+            raise ValueError(
+                f"The trees ask for {len(leaves.sets):,} sets of categories, and variances are "
+                "computed from all pairs of the sets of a column: too many for memory. Use fewer "
+                "trees; Shapley values and partial dependence have no such limit."
+            )
+        both.append(((inside * shares[n]) @ inside.T).ravel())
+    return mass._replace(
         both=np.concatenate(both) if both else np.zeros(0),
         set_start=set_start,
         set_count=set_count,
         set_first=set_first,
     )
+
+
+def _sets_of_columns(
+    leaves: Leaves, shares: Sequence[np.ndarray]
+) -> Iterator[tuple[int, slice, np.ndarray]]:
+    """Yield the columns with sets, the numbers of these, and their bins but that of missing."""
+    by_set = leaves.high < 0
+    for n in np.unique(leaves.column[by_set]):
+        own = np.unique(leaves.low[by_set & (leaves.column == n)])
+        numbers = slice(int(own[0]), int(own[-1]) + 1)
+        inside = leaves.sets[numbers, : len(shares[n])].astype(float)
+        inside[:, 0] = 0.0
+        yield int(n), numbers, inside

@@ -11,6 +11,7 @@ from polyadic.io.parts import Arrays, pack_maps, rebuild_map, take, take_floats
 from polyadic.io.plain import FindClass
 from polyadic.kernels.trees import BY_SET, Nodes
 from polyadic.maps import OneHot, Step
+from polyadic.maps.base import FeatureMap
 from polyadic.networks.trees import Trees
 
 _PREFIX = "trees."
@@ -58,7 +59,7 @@ def rebuild_trees(
     if width < 1 or np.any(output < 0) or np.any(output.astype(np.int64) + width > n_outputs):
         raise ValueError(f"trees with {width} values per leaf do not go with {n_outputs} outputs.")
     _check_shape_of_trees(nodes, roots)
-    _check_splits(nodes, np.array([m.dim for m in maps]))
+    _check_splits(nodes, maps)
     return Trees(maps, nodes, roots, output, value.astype(np.float64, copy=False))
 
 
@@ -87,12 +88,19 @@ def _check_shape_of_trees(nodes: Nodes, roots: np.ndarray) -> None:
         raise ValueError("the nodes of trees do not have one parent each.")
 
 
-def _check_splits(nodes: Nodes, dims: np.ndarray) -> None:
-    """Check that splits ask for columns, bins and sets that exist."""
+def _check_splits(nodes: Nodes, maps: list[FeatureMap]) -> None:
+    """Check that splits ask for columns, bins and sets that exist: for sets, of categories only."""
+    dims = np.array([m.dim for m in maps])
     inner = nodes.column >= 0
+    leaves = [array[~inner] for array in (nodes.column, nodes.left, nodes.right)]
+    if any(np.any(array != -1) for array in leaves):
+        raise ValueError("a leaf of a tree has a column or a child.")
     if np.any(nodes.column[inner] >= len(dims)) or np.any(nodes.missing > BY_SET):
         raise ValueError("a split of a tree asks for a column that does not exist.")
     by_set = inner & (nodes.missing == BY_SET)
+    categorical = np.array([m.kind == "categorical" for m in maps])
+    if np.any(categorical[nodes.column[inner]] != by_set[inner]):
+        raise ValueError("a split of a tree asks numbers for a set, or categories for an interval.")
     other = inner & ~by_set
     place = nodes.place
     if np.any(place[by_set] < 0) or np.any(place[by_set] >= len(nodes.sets)):

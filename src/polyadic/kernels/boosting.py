@@ -18,7 +18,7 @@ from polyadic.kernels.losses import LOGISTIC, POISSON, SOFTMAX
 from polyadic.kernels.trees import BY_SET
 
 LEAST_CURVATURE = 1e-3  # of a leaf, as sum of second derivatives; as in other libraries
-FEW_IN_CATEGORY = 10.0  # rows: a rarer category goes with missing values
+FEW_IN_CATEGORY = 10.0  # rows: a rarer category goes right
 CATEGORY_SMOOTHING = 10.0  # added to the curvature of a category before categories are sorted
 _LARGEST_RAW = 500.0  # of a Poisson model, so that exp does not overflow
 
@@ -65,6 +65,8 @@ class Workspace(NamedTuple):
     kept: np.ndarray
     gradient: np.ndarray
     curvature: np.ndarray
+    highest: np.ndarray
+    total: np.ndarray
     ordered: np.ndarray
     histograms: np.ndarray
     leaf_node: np.ndarray
@@ -86,6 +88,8 @@ class Workspace(NamedTuple):
             kept=np.empty(n_rows, np.int32),
             gradient=np.empty(n_rows),
             curvature=np.empty(n_rows),
+            highest=np.empty(n_rows),
+            total=np.empty(n_rows),
             ordered=np.empty((2, n_rows)),
             histograms=np.empty((most_leaves, n_bins, 3)),
             leaf_node=np.empty(most_leaves, np.int64),
@@ -115,7 +119,18 @@ class Table(NamedTuple):
 
 
 @inner_exact
-def _write_gradients(loss, table, raw, k, gradient, curvature):
+def _add_scores(raw, highest, total):
+    """Write what all classes of a row share in softmax: the highest score, and the sum of exp."""
+    for i in range(len(total)):
+        highest[i], total[i] = raw[i, 0], 0.0
+        for j in range(1, raw.shape[1]):
+            highest[i] = max(highest[i], raw[i, j])
+        for j in range(raw.shape[1]):
+            total[i] += np.exp(raw[i, j] - highest[i])
+
+
+@inner_exact
+def _write_gradients(loss, table, raw, k, work):
     """Write first and second derivatives of the loss by output k, times the weights."""
     y, weight = table.y, table.weight
     for i in range(len(weight)):
@@ -127,17 +142,11 @@ def _write_gradients(loss, table, raw, k, gradient, curvature):
             p = np.exp(min(f, _LARGEST_RAW))
             slope, bend = p - y[i, 0], p
         elif loss == SOFTMAX:
-            highest = raw[i, 0]
-            for j in range(1, raw.shape[1]):
-                highest = max(highest, raw[i, j])
-            total = 0.0
-            for j in range(raw.shape[1]):
-                total += np.exp(raw[i, j] - highest)
-            p = np.exp(f - highest) / total
+            p = np.exp(f - work.highest[i]) / work.total[i]
             slope, bend = p - (1.0 if y[i, 0] == k else 0.0), p * (1.0 - p)
         else:
             slope, bend = f - y[i, k], 1.0
-        gradient[i], curvature[i] = slope * weight[i], bend * weight[i]
+        work.gradient[i], work.curvature[i] = slope * weight[i], bend * weight[i]
 
 
 # ---- histograms and splits -----------------------------------------------------------------------
@@ -235,8 +244,8 @@ def _split_numbers(settings, own, work, leaf, n):
 def _split_categories(settings, own, work, leaf, n):
     """Sort categories by their mean gradient, and try every place to cut this order.
 
-    Rare categories, and with them those that were never met, go right: from either end of the
-    order, at most half of the categories go left.
+    Rare categories go right: from either end of the order, at most half of the categories go left.
+    Missing values are one of the categories.
     """
     sums, count = work.sums[leaf], 0
     for b in range(len(own)):
@@ -394,8 +403,10 @@ def _grow_tree(settings, table, grown, work, state):
 def boost(settings, table, n_rounds, raw, grown, work, state):
     """Grow one tree per output in each round, and add them to raw."""
     for _ in range(n_rounds):
+        if settings.loss == SOFTMAX:  # at the start of a round: the order of classes is no matter
+            _add_scores(raw, work.highest, work.total)
         for k in range(raw.shape[1]):
-            _write_gradients(settings.loss, table, raw, k, work.gradient, work.curvature)
+            _write_gradients(settings.loss, table, raw, k, work)
             n_leaves = _grow_tree(settings, table, grown, work, state)
             for leaf in range(n_leaves):
                 g, h = work.sums[leaf, 0], work.sums[leaf, 1]

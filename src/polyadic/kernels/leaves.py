@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from polyadic.kernels.jit import inner, inner_exact, jit, jit_exact
-
-SET = -1  # in place of the last bin: the condition is a set
+from polyadic.kernels.trees import SET
 
 
 class Terms(NamedTuple):
@@ -37,7 +36,8 @@ class Mass(NamedTuple):
     cumulated : the share of the rows in bins 1 ... b, for b = 0, 1, ..., of all columns in a row
     start : (N,) where a column starts in it
     missing : (N,) the share of rows in bin 0
-    both : the share of the rows in bins of two sets at once, for the sets of each column, flat
+    of_set : (G,) the share of the rows in the bins of a set
+    both : the same for two sets at once, for the sets of each column, flat; only for variances
     set_start : (N,) where a column starts in it
     set_count, set_first : (N,) number of sets of a column, and the number of its first one
     """
@@ -45,6 +45,7 @@ class Mass(NamedTuple):
     cumulated: np.ndarray
     start: np.ndarray
     missing: np.ndarray
+    of_set: np.ndarray
     both: np.ndarray
     set_start: np.ndarray
     set_count: np.ndarray
@@ -113,8 +114,11 @@ def shared(terms, mass, p, q):
 def condition_means(terms, mass, out):
     """Write the share of the rows that meet each condition, (P,)."""
     for p in range(len(out)):
-        missing = terms.missing[p] * mass.missing[terms.column[p]]
-        out[p] = _share_of_known(terms, mass, p, p) + missing
+        if terms.high[p] == SET:
+            known = mass.of_set[terms.low[p]]
+        else:
+            known = _share_of_known(terms, mass, p, p)
+        out[p] = known + terms.missing[p] * mass.missing[terms.column[p]]
 
 
 @jit_exact

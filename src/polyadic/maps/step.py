@@ -59,11 +59,10 @@ class Step(FeatureMap):
         values, counts = distinct(x, sample_weight)
         first = quantile_knots(values, counts, self.n_bins)[1:]  # the lowest value of each bin
         at = np.searchsorted(values, first)
-        # Halved first: a sum of values near the end of the float range would overflow.
-        self.edges_ = np.unique(0.5 * values[at - 1] + 0.5 * values[at])
+        low, high = values[at - 1], values[at]
+        middle = 0.5 * low + 0.5 * high  # halved first: a sum near the end of the range overflows
         # The middle of neighbouring floats is one of them; the upper one is above the edge.
-        low = values[np.searchsorted(values, self.edges_) - 1] if len(values) else values
-        self.edges_ = np.where(np.isin(self.edges_, first), low, self.edges_)
+        self.edges_ = np.unique(np.where(middle < high, middle, low))
         return self
 
     def encode(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

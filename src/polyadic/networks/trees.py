@@ -234,6 +234,9 @@ def join(forests: Sequence[Trees], shares: Sequence[float]) -> Trees:
     sets = [f.nodes.sets for f in forests]
     for n in range(len(forests[0].maps)):
         own = [f.maps[n] for f in forests]
+        if all(m is own[0] for m in own):
+            maps.append(own[0])
+            continue
         merged = own[0].merge(own[1:])[0]
         maps.append(merged)
         if isinstance(merged, Step):

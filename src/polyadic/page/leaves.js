@@ -12,6 +12,8 @@ const leaves = (() => {
     trees.first = new Int32Array(count + 1);
     for (let r = 0; r < count; r++) trees.first[r + 1] = trees.first[r] + trees.lengths[r];
     trees.row = new Int32Array(trees.bins.length); // the bin of each column of the current row
+    let next = 0;
+    trees.share = Float64Array.from(trees.missing, (m) => (m === 2 ? trees.both_ways[next++] : m));
     trees.means = Float64Array.from(trees.column, (_, p) => mean(trees, p));
     const longest = Math.max(0, ...new Set(trees.lengths));
     trees.scratch = Array.from({ length: 4 }, () => new Float64Array(longest + 1));
@@ -19,25 +21,24 @@ const leaves = (() => {
     return trees;
   }
 
+  /* Whether a bin meets condition p; not for missing values. */
   function meets(trees, p, bin) {
-    if (bin === 0) return trees.missing[p] === 1;
     if (trees.high[p] === 0) return hasBit(trees.sets[trees.low[p]], bin);
     return trees.low[p] <= bin && bin <= trees.high[p];
   }
 
-  /* 1 if the current row meets condition p, 0 if not; its mean, where a missing value goes both
-     ways. */
+  /* 1 if the current row meets condition p, 0 if not; of a missing value, perhaps a share. */
   function factor(trees, p) {
     const bin = trees.row[trees.column[p]];
-    if (bin === 0 && trees.missing[p] === 2) return trees.means[p];
+    if (bin === 0) return trees.share[p];
     return meets(trees, p, bin) ? 1 : 0;
   }
 
   /* The share of the rows that meet condition p. */
   function mean(trees, p) {
     const { shares } = trees.bins[trees.column[p]];
-    let sum = 0;
-    for (let k = 0; k < shares.length; k++) if (meets(trees, p, k)) sum += shares[k];
+    let sum = trees.share[p] * shares[0];
+    for (let k = 1; k < shares.length; k++) if (meets(trees, p, k)) sum += shares[k];
     return sum;
   }
 

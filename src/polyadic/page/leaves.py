@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from polyadic.data.marginals import Marginal
+from polyadic.data.marginals import Marginal, bin_shares
 from polyadic.explain.reading import quadrature
 from polyadic.maps.base import FeatureMap
 from polyadic.maps.step import Step
@@ -43,21 +43,23 @@ def leaf_payload(
     column = "<u1" if len(maps) <= 256 else "<u2"
     bins = "<u2" if max(m.dim for m in trees.maps) < 2**16 else "<i4"
     low = bins if len(leaves.sets) < 2**16 else "<i4"
+    both_ways = leaves.missing % 1.0 > 0.0
     return {
         "lengths": encode(leaves.lengths, "<u1" if longest < 256 else "<u2"),
         "column": encode(leaves.column, column),
         "low": encode(leaves.low, low),
         # 0 stands for a set: no interval ends with the bin of missing values.
         "high": encode(np.maximum(leaves.high, 0), bins),
-        # 2 where a missing value goes both ways: the mean of the condition, which the page knows.
-        "missing": encode(np.where(leaves.missing % 1.0 > 0.0, 2, leaves.missing), "<u1"),
+        # 2 where a missing value goes both ways: by one share after another in `both_ways`.
+        "missing": encode(np.where(both_ways, 2, leaves.missing), "<u1"),
+        "both_ways": encode(leaves.missing[both_ways], "<f4"),
         "sets": [encode(np.packbits(own, bitorder="little"), "<u1") for own in leaves.sets],
         "values": encode(leaves.value, "<f8"),
         "width": leaves.value.shape[1],
         "output": encode(leaves.output, "<i4"),
         "bins": [
             {
-                "shares": encode(_shares(marginal, own), "<f8"),
+                "shares": encode(bin_shares(marginal, own), "<f8"),
                 "edges": encode(m.edges_, "<f8") if isinstance(m, Step) else None,
                 "places": None if codes is None else encode(m.encode(codes)[0], "<i4"),
             }
@@ -68,9 +70,3 @@ def leaf_payload(
             for nodes, weights in (quadrature(max(k - 1, 0)) for k in range(longest + 1))
         ],
     }
-
-
-def _shares(marginal: Marginal, own: FeatureMap) -> np.ndarray:
-    """Return the share of the rows in each bin, that of missing values first."""
-    known = marginal.mean[1 + own.dim :]
-    return np.concatenate(([max(1.0 - known.sum(), 0.0)], known))

@@ -35,6 +35,8 @@ NAME = "trees"
 # Bins of a column, that of missing values included: a byte holds their numbers. A column of a short
 # table has fewer: a leaf has at least twice as many rows as a bin. Chosen by hand.
 MOST_BINS, FEWEST_BINS, ROWS_PER_BIN = 255, 32, 10
+# Bins of all columns together: histograms of as many take 40 MB per forest. Chosen by hand.
+_MOST_BINS_OF_ALL = 50_000
 # On shorter tables trees gained nothing clear: docs/defaults.md.
 FEWEST_ROWS = 1000
 # Settings of the trees, as in the measurements of docs/defaults.md.
@@ -51,6 +53,20 @@ def possible(loss: Loss) -> bool:
     return loss.code in (SQUARED, LOGISTIC, SOFTMAX, POISSON)
 
 
+def affordable(maps: Sequence[FeatureMap], n_rows: int, n_outputs: int) -> bool:
+    """Tell whether trees of this table take little memory and time beside the smooth terms."""
+    return len(maps) * _bins_per_column(n_rows) <= _MOST_BINS_OF_ALL and most_rounds(n_outputs) > 0
+
+
+def most_rounds(n_outputs: int) -> int:
+    """Return the number of rounds that a forest may have."""
+    return min(_MOST_ROUNDS, _MOST_TREES // n_outputs) // _STEP * _STEP
+
+
+def _bins_per_column(n_rows: int) -> int:
+    return int(np.clip(n_rows // ROWS_PER_BIN, FEWEST_BINS, MOST_BINS - 1))
+
+
 # ---- bins ----------------------------------------------------------------------------------------
 
 
@@ -60,7 +76,7 @@ def bin_maps(maps: Sequence[FeatureMap], rows: CodedRows) -> list[FeatureMap]:
     Of a column with more categories the most frequent ones have a bin; the others count as missing.
     """
     out: list[FeatureMap] = []
-    n_bins = int(np.clip(len(rows) // ROWS_PER_BIN, FEWEST_BINS, MOST_BINS - 1))
+    n_bins = _bins_per_column(len(rows))
     for m, x in zip(maps, rows.columns):
         if m.kind == "numeric":
             out.append(Step(n_bins).fit(x, sample_weight=rows.weight))
@@ -109,7 +125,8 @@ class Forest:
             start=np.concatenate(([0], np.cumsum(dims))),
             categorical=np.array([m.kind == "categorical" for m in maps]),
             y=np.ascontiguousarray(rows.y, dtype=np.float64),
-            weight=np.ascontiguousarray(rows.weight, dtype=np.float64),
+            # By rows: limits of the kernel are numbers of rows, whatever the unit of weights.
+            weight=rows.weight * (rows.effective_rows() / rows.weight.sum()),
         )
         self.settings = boosting.Settings(
             loss=loss.code,
@@ -179,14 +196,14 @@ class HeldOutLoss:
         self.bins = np.array([m.encode(x)[0][:, 0] for m, x in zip(forest.maps, rows.columns)])
         self.losses: list[float] = []
 
-    def grow(self, n_rounds: int) -> None:
-        """Grow the forest, and note the loss after every few rounds."""
-        self.forest.grow(n_rounds)
-        trees = self.forest.parts[-1]
-        n_trees = _STEP * len(self.forest.base)
-        for begin in range(0, len(trees), n_trees):
-            trees.part(begin, begin + n_trees).add_bins(self.raw, self.bins)
+    def grow(self, n_rounds: int, fits: Fits | None = None) -> None:
+        """Grow the forest, and note the loss after every few rounds; stop at the deadline."""
+        for _ in range(0, n_rounds, _STEP):
+            self.forest.grow(_STEP)
+            self.forest.parts[-1].add_bins(self.raw, self.bins)
             self.losses.append(self.loss.value(self.rows.y, self.raw, self.rows.weight))
+            if fits is not None and fits.out_of_time:
+                return
 
 
 # ---- a part of the mixture -----------------------------------------------------------------------
@@ -213,14 +230,15 @@ class TreeTraining:
         held_out = [rows for _, rows in parts]
         curve = self.grow(forests, held_out)
         best = (1 + int(np.argmin(curve))) * _STEP
+        kept = [one.first(best) for one in forests]  # members of one forest have the same trees
         for number in range(plan.n_members):
-            trees = forests[number % n_forests].first(best)
-            self.members.append(self.member(number, trees, held_out[number % n_forests]))
+            k = number % n_forests
+            self.members.append(self.member(number, kept[k], held_out[k]))
         self.finish(best)
         places = {len(curve) - 1, best // _STEP - 1, *(2**k - 1 for k in range(2, 8))}
         told = [(k, curve[k]) for k in sorted(places) if k < len(curve)]
         why = ", ".join(f"{_STEP * (1 + k)}: {loss:.4g}" for k, loss in told)
-        self.choices.append(Choice(NAME, f"{best} rounds", f"held-out losses: {why}"))
+        self.choices.append(Choice("rounds of trees", str(best), f"held-out losses: {why}"))
 
     def forest(self, rows: CodedRows, number: int) -> Forest:
         """Return a forest of these rows, without trees yet."""
@@ -230,14 +248,15 @@ class TreeTraining:
 
     def grow(self, forests: Sequence[Forest], held_out: Sequence[CodedRows | None]) -> np.ndarray:
         """Grow forests while their held-out losses fall; return the mean after every few rounds."""
-        fits, n_rounds = self.fits, _FIRST_ROUNDS
-        most = min(_MOST_ROUNDS, _MOST_TREES // len(self.plan.intercept))
+        fits, most = self.fits, most_rounds(len(self.plan.intercept))
+        n_rounds = min(_FIRST_ROUNDS, most)
         curves = [
             HeldOutLoss(self.plan.loss, forest, rows) for forest, rows in zip(forests, held_out)
         ]
         while True:
-            fits.pool.run(lambda one: one.grow(n_rounds), curves)  # noqa: B023
-            mean = np.mean([one.losses for one in curves], axis=0)
+            fits.pool.run(lambda one: one.grow(n_rounds, fits), curves)  # noqa: B023
+            length = min(len(one.losses) for one in curves)  # they differ at the deadline
+            mean = np.mean([one.losses[:length] for one in curves], axis=0)
             before = mean[: -(n_rounds // _STEP)].min(initial=np.inf)
             enough = len(mean) > n_rounds // _STEP and not (
                 before - mean.min() > _LEAST_GAIN * abs(before)
@@ -252,7 +271,10 @@ class TreeTraining:
         if fits.fold_of is None or fits.out_of_time:
             return
         forest = self.forest(fits.rows, 0)
-        fits.pool.run(lambda one: one.grow(n_rounds), [forest])
+        for _ in range(0, n_rounds, _STEP):
+            fits.pool.run(lambda one: one.grow(_STEP), [forest])
+            if fits.out_of_time:
+                return
         trees = forest.first(n_rounds)
         for own in self.members:
             self.finished[NAME, own.number] = self.member(own.number, trees, None)

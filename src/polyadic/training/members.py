@@ -417,9 +417,11 @@ def _find_shares(
     groups: list[list[Member]], fits: Fits, rows: CodedRows, held_out: CodedRows | None
 ) -> tuple[list[list[Member]], np.ndarray, list[Choice]]:
     """Return the groups of members, their shares, and what is to be told of them."""
-    numbers = mixing.common_numbers(groups)
-    if len(groups) == 1 or not numbers:
-        return groups[:1], np.ones(1), []
+    told = [group for group in groups if all(m.solution.held_out is not None for m in group)]
+    numbers = mixing.common_numbers(told) if told else []
+    if len(told) < 2 or not numbers:
+        return (told or groups)[:1], np.ones(1), []
+    groups = told
     loss = fits.plan.loss
     y, weight = mixing.held_out_targets(rows, held_out, fits.fold_of, numbers)
     raws = np.array([mixing.held_out_raw(group, fits.fold_of, numbers) for group in groups])

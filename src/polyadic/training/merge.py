@@ -36,7 +36,7 @@ class Member:
     number : int
         It holds out the fold of this number.
     kind : str
-        The strategy that it was trained by, "additive" or "linear".
+        The strategy that it was trained by, "additive", "linear" or "trees".
     share : float
         Its weight in the mean of all members, relative to the others.
     """

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from polyadic.data.marginals import Marginal
+from polyadic.data.marginals import Marginal, bin_shares
 from polyadic.maps.base import FeatureMap
 from polyadic.networks.cores import Cores
 from polyadic.networks.cp import CPCores
@@ -46,7 +46,7 @@ def average_missing(
         return maps, replace(cores, factors=factors)
     trees = cores.trees
     if trees is not None:
-        shares = [_bin_shares(*own) for own in zip(maps, trees.maps, marginals)]
+        shares = [_shares_both_ways(*own) for own in zip(maps, marginals)]
         trees = trees.with_averages(shares)
     return maps, replace(cores, factors=factors, additive=additive, trees=trees)
 
@@ -71,9 +71,7 @@ def _move_constant(core: np.ndarray, mean: np.ndarray) -> np.ndarray:
     return np.vstack([average, core[1:] + (core[0] - average)])
 
 
-def _bin_shares(own: FeatureMap, steps: FeatureMap, marginal: Marginal) -> np.ndarray:
+def _shares_both_ways(own: FeatureMap, marginal: Marginal) -> np.ndarray:
     """Return the shares of the bins of a column, whose missing values go both ways; else none."""
-    known = marginal.mean[1 + own.dim :]
-    if marginal.missing > 0 or abs(known.sum() - 1.0) > _ROUNDING:
-        return np.zeros(0)
-    return np.append(0.0, known)
+    shares = bin_shares(marginal, own)
+    return np.zeros(0) if marginal.missing > 0 or shares[0] > _ROUNDING else shares

@@ -264,14 +264,15 @@ def _mixture(params: CPSettings, init: inits.Init, task: Task) -> Plan:
 def _with_trees(params: CPSettings, task: Task, plan: Plan) -> Plan:
     """Return the plan with the decision whether trees are joined.
 
-    By default only where strategies are mixed anyway, the table is long enough, and `fit` need not
-    go on from the model: trees cannot be trained further.
+    By default only where strategies are mixed anyway, the table is long enough and not too wide,
+    and `fit` need not go on from the model: trees cannot be trained further.
     """
-    if params.trees is True:
+    if params.trees != "auto" and params.trees:
         _check_trees(params, task, plan)
         return _with_choices(replace(plan, trees="yes"), (), Choice(forest.NAME, "yes", "as given"))
     long = len(task.rows) >= forest.FEWEST_ROWS
-    if params.trees == "auto" and plan.mixed and long and not params.warm_start:
+    useful = long and forest.affordable(task.maps, len(task.rows), task.n_outputs)
+    if params.trees == "auto" and plan.mixed and useful and not params.warm_start:
         return replace(plan, trees="auto")
     return plan
 

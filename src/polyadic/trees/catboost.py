@@ -34,6 +34,8 @@ KNOWN = (*NUMBERS, *LOGARITHMS, "Logloss", "MultiClass")
 
 Categories = Mapping[int, Sequence[Any]]
 
+_MOST_LEVELS = 16  # of a symmetric tree
+
 
 def read(model: Any, categories: Categories | None = None) -> Source:
     """Return the source of a CatBoost, CatBoostRegressor or CatBoostClassifier.
@@ -224,9 +226,11 @@ def _symmetric(dump: Any, splits: _Splits, n_outputs: int, scale: float) -> Sour
     are then in order.
     """
     found = [splits(split) for split in reversed(entry(dump, "splits") or [])]
-    n_leaves = 2 ** len(found)
-    if len(found) > 24:
-        raise UnreadableModel(f"A symmetric CatBoost tree has {len(found)} levels; 16 are allowed.")
+    n_leaves = 2 ** min(len(found), _MOST_LEVELS)
+    if len(found) > _MOST_LEVELS:
+        raise UnreadableModel(
+            f"A symmetric CatBoost tree has {len(found)} levels; CatBoost allows {_MOST_LEVELS}."
+        )
     flat = reals(entry(dump, "leaf_values"), "leaf_values", n_leaves * n_outputs)
     inner = n_leaves - 1
     level = np.repeat(np.arange(len(found)), 2 ** np.arange(len(found)))

@@ -27,6 +27,7 @@ from polyadic.maps import Hat, OneHot, Step
 from polyadic.maps.base import FeatureMap
 from polyadic.networks.cp import CPCores
 from polyadic.networks.trees import Trees, category_map
+from polyadic.training.missing import average_missing
 from polyadic.training.model import FittedModel, explained_maps
 from polyadic.training.plan import Choice, PlanSummary
 from polyadic.trees.reduce import Products, normalised, reduce_terms
@@ -80,7 +81,8 @@ def compress(model: Model, rank: int, X: Any = None) -> Model:
         known = marginals_with(model, model.columns_, maps, X)
         reading = read(model, X)
         tensor = _as_cores(_reduce(model, cores, int(rank), reading), model, maps)
-        vars(out).update(maps_=maps, tensor_=tensor, marginals_=known, _passes=None)
+        maps, neutral = average_missing(maps, tensor, known)  # no row told of such values
+        vars(out).update(maps_=maps, tensor_=neutral, marginals_=known, _passes=None)
         size = reading.total_variance()
         error = distance(model, out, X) / np.sqrt(size) if size > 0 else 0.0
     plan = getattr(model, "plan_", PlanSummary(()))
@@ -173,7 +175,10 @@ def _result_maps(model: FittedModel, cores: CPCores) -> list[FeatureMap]:
         return model.maps_
     idle = cores.additive is None and not np.any(cores.weights)
     pairs = zip(model.columns_.columns, model.maps_, cores.trees.maps)
-    return [bins if idle else _joint_map(column, own, bins) for column, own, bins in pairs]
+    return [
+        bins if idle and column.categories is None else _joint_map(column, own, bins)
+        for column, own, bins in pairs
+    ]
 
 
 def _joint_map(column: Column, own: FeatureMap, bins: FeatureMap) -> FeatureMap:

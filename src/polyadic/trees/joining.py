@@ -78,8 +78,10 @@ def _find_shares(a: Estimator, b: Estimator, X: Any, y: Any, sample_weight: Any)
     weight = validation.check_weights(sample_weight, n_rows)
     target = a._read_target(y, n_rows, fresh=False)
     # In units in which the target has a variance of one, as in a fit.
-    size = np.where(a._scale > 0, a._scale, 1.0)
     if a.loss_.location_scale and target.shape[1] == raws.shape[2]:
+        mean = np.average(target, axis=0, weights=weight)
+        size = np.sqrt(np.average((target - mean) ** 2, axis=0, weights=weight))
+        size = np.where(size > 0, size, 1.0)
         raws, target = raws / size, target / size
     return mixing.find_shares(a.loss_, target, weight, raws).tolist()
 
@@ -92,7 +94,10 @@ def _estimator(
     out.columns_, out.maps_, out.tensor_ = written.columns_, written.maps_, written.tensor_
     try:
         out.marginals_ = marginals_with(a, written.columns_, written.explained, background)
-    except ValueError:  # what a model keeps of its training rows may not tell those of b's bins
+    except ValueError:
+        if background is not None:
+            raise
+        # What a model keeps of its training rows may not tell those of b's bins.
         out.marginals_ = marginals_with(a, written.columns_, written.explained, X)
     told = [Choice("share", f"{share:.3f}", f"of {_told(m)}") for m, share in zip((a, b), shares)]
     out.plan_ = PlanSummary(tuple(told))

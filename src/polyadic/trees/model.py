@@ -17,6 +17,7 @@ from polyadic.maps import Step
 from polyadic.networks.cp import CPCores
 from polyadic.networks.trees import Trees
 from polyadic.objective.losses import Logistic, Loss, Poisson, Quantile, Softmax, SquaredError
+from polyadic.training.forest import possible
 from polyadic.training.model import explained_maps
 from polyadic.training.plan import Choice, PlanSummary
 from polyadic.trees.align import align, categories_for
@@ -62,7 +63,8 @@ def from_model(
     Returns
     -------
     CPRegressor or CPClassifier
-        With `loss` as in the model, `trees=True` and all other parameters at their defaults.
+        With `loss` as in the model, `trees=True` where a fit can grow trees for that loss, and all
+        other parameters at their defaults.
         `plan_` tells where it came from. `history_` is empty, and it cannot be trained further.
 
     Raises
@@ -152,11 +154,12 @@ def _estimator(source: Source, columns: Columns, trees: Trees) -> CPRegressor | 
     """Return the fitted estimator, without its marginals and its plan."""
     out: CPRegressor | CPClassifier
     n_outputs = len(source.base)
+    grows = True if possible(source.loss) else "auto"  # for a fit of a clone
     if source.classes is None:
-        out = CPRegressor(trees=True, **_loss_settings(source.loss))
+        out = CPRegressor(trees=grows, **_loss_settings(source.loss))
         out._flat_target = n_outputs == 1
     else:
-        out = CPClassifier(trees=True, **_loss_settings(source.loss))
+        out = CPClassifier(trees=grows, **_loss_settings(source.loss))
         out.classes_ = source.classes
     out.columns_ = columns
     out.n_features_in_ = len(columns.columns)

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from sklearn.exceptions import NotFittedError
+
 from polyadic.trees.source import Source, UnreadableModel, checked
 
 # For each library: its classes that can be read, subclasses of them too.
@@ -28,6 +30,8 @@ READABLE: dict[str, tuple[str, ...]] = {
 }
 
 _MODULES = {"sklearn": "scikit"}
+# What goes wrong in a reader where the dump of a model is not what it should be.
+_DAMAGED = (AttributeError, ArithmeticError, LookupError, MemoryError, TypeError, ValueError)
 
 
 def read_source(model: Any, categories: Mapping[int, Sequence[Any]] | None = None) -> Source:
@@ -50,7 +54,17 @@ def read_source(model: Any, categories: Mapping[int, Sequence[Any]] | None = Non
     """
     library = library_of(model)
     reader = import_module(f"polyadic.trees.{_MODULES.get(library, library)}")
-    return checked(reader.read(model, categories) if library == "catboost" else reader.read(model))
+    try:
+        found = reader.read(model, categories) if library == "catboost" else reader.read(model)
+    except (UnreadableModel, NotFittedError, ImportError):
+        raise
+    except _DAMAGED as error:
+        raise UnreadableModel(
+            f"The {library} model of the class {type(model).__name__} cannot be read: its trees "
+            f"are not written as expected ({type(error).__name__}: {error}). The file that it was "
+            "loaded from may be damaged, or of a newer version of the library."
+        ) from error
+    return checked(found)
 
 
 def library_of(model: Any) -> str:
