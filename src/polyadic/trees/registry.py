@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from sklearn.exceptions import NotFittedError
-
 from polyadic.trees.source import Source, UnreadableModel, checked
 
 # For each library: its classes that can be read, subclasses of them too.
@@ -56,9 +54,10 @@ def read_source(model: Any, categories: Mapping[int, Sequence[Any]] | None = Non
     reader = import_module(f"polyadic.trees.{_MODULES.get(library, library)}")
     try:
         found = reader.read(model, categories) if library == "catboost" else reader.read(model)
-    except (UnreadableModel, NotFittedError, ImportError):
-        raise
     except _DAMAGED as error:
+        # By name: its class would import scikit-learn.
+        if isinstance(error, UnreadableModel) or type(error).__name__ == "NotFittedError":
+            raise
         raise UnreadableModel(
             f"The {library} model of the class {type(model).__name__} cannot be read: its trees "
             f"are not written as expected ({type(error).__name__}: {error}). The file that it was "
