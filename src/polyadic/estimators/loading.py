@@ -119,8 +119,8 @@ def _rebuild(header: dict[str, Any], arrays: Arrays, find_class: FindClass) -> M
         model.plan_ = _rebuild_plan(unpack(header["plan"], find_class))
     if header.get("marginals"):  # format 1 has none
         model.marginals_ = parts.rebuild_marginals(header["marginals"], columns, cores, arrays)
-    if _shares_follow(header):
-        trees = average_trees(model.maps_, model.tensor_.trees, model.marginals_)
+    if isinstance(cores, CPCores) and cores.trees is not None and _shares_follow(header):
+        trees = average_trees(model.maps_, cores.trees, model.marginals_)
         model.tensor_ = replace(cores, trees=trees)
     if "labels" in header:
         model.classes_ = unpack_labels(header["labels"], take(arrays, "classes"))
@@ -138,8 +138,7 @@ def _rebuild(header: dict[str, Any], arrays: Arrays, find_class: FindClass) -> M
 
 def _shares_follow(header: dict[str, Any]) -> bool:
     """Tell whether the shares of missing values in trees are to be computed from the marginals."""
-    entry = header.get("trees")
-    if not isinstance(entry, dict) or entry["shares"]:  # files up to format 3 have a list
+    if isinstance(header["trees"], list) or header["trees"]["shares"]:  # a list up to format 3
         return False
     if not header.get("marginals"):
         raise ValueError("its trees have no shares of missing values, and no marginals are known.")

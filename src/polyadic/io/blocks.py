@@ -1,4 +1,4 @@
-"""The factors of a merged model as blocks on their own knots, and back; all that is read is checked.
+"""The factors of a merged model as blocks on their own knots, and back; what is read is checked.
 
     blocks.n.kept  (B, d_n - 1)     which elements each block has, 0 or 1
     blocks.n.values                 of all blocks, (R_b, number kept) each, one after another

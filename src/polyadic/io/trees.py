@@ -55,7 +55,6 @@ def rebuild_trees(
 
     Without shares in the file, missing values go one way.
     """
-    old = isinstance(entry, list)
     entries = entry if isinstance(entry, list) else entry["maps"]
     if len(entries) != len(columns.columns):
         raise ValueError(f"{len(entries)} maps of trees for {len(columns.columns)} columns.")
@@ -65,30 +64,37 @@ def rebuild_trees(
     ]
     if any(type(m) not in (Step, OneHot) for m in maps):
         raise ValueError("the maps of trees must be Step or OneHot.")
-    column = _take(arrays, "column", np.int32, (None,))
-    inner, shape = column >= 0, column.shape
-    place, left, right = (_take(arrays, name, np.int32, shape) for name in ("place", "left", "right"))
-    if not old:
-        left, right = (_links(distance, inner) for distance in (left, right))
-    has_shares = f"{_PREFIX}share" in arrays if isinstance(entry, list) else entry["shares"]
-    nodes = Nodes(
-        column=column,
-        place=place,
-        missing=_take(arrays, "missing", np.uint8, shape),
-        left=left,
-        right=right,
-        sets=_take(arrays, "sets", np.uint8, (None, None)),
-        share=_take(arrays, "share", np.float64, shape) if has_shares else one_way(len(column)),
-    )
+    nodes = _rebuild_nodes(entry, arrays)
     roots = _take(arrays, "roots", np.int32, (None,))
     output = _take(arrays, "output", np.int32, roots.shape)
-    value = _rebuild_value(arrays, np.ones_like(inner) if old else ~inner)
+    value = _rebuild_value(arrays, (nodes.column < 0) | isinstance(entry, list))
     width = value.shape[1]
     if width < 1 or np.any(output < 0) or np.any(output.astype(np.int64) + width > n_outputs):
         raise ValueError(f"trees with {width} values per leaf do not go with {n_outputs} outputs.")
     _check_shape_of_trees(nodes, roots)
     _check_splits(nodes, maps)
     return Trees(maps, nodes, roots, output, value)
+
+
+def _rebuild_nodes(entry: dict[str, Any] | list[dict[str, Any]], arrays: Arrays) -> Nodes:
+    """Rebuild nodes, whose links and splits are still to be checked."""
+    column = _take(arrays, "column", np.int32, (None,))
+    links = [_take(arrays, name, np.int32, column.shape) for name in ("left", "right")]
+    if isinstance(entry, list):
+        has_shares = f"{_PREFIX}share" in arrays
+    else:
+        has_shares = entry["shares"]
+        links = [_links(distance, column >= 0) for distance in links]
+    share = one_way(len(column))
+    return Nodes(
+        column=column,
+        place=_take(arrays, "place", np.int32, column.shape),
+        missing=_take(arrays, "missing", np.uint8, column.shape),
+        left=links[0],
+        right=links[1],
+        sets=_take(arrays, "sets", np.uint8, (None, None)),
+        share=_take(arrays, "share", np.float64, column.shape) if has_shares else share,
+    )
 
 
 def _distances(children: np.ndarray, inner: np.ndarray) -> np.ndarray:
@@ -104,7 +110,7 @@ def _links(distance: np.ndarray, inner: np.ndarray) -> np.ndarray:
 
 
 def _rebuild_value(arrays: Arrays, stored: np.ndarray) -> np.ndarray:
-    """Return the values of all nodes, (K, W), zero where they are not stored."""
+    """Return the values of all nodes, (K, W), zero where they are not stored; stored : (K,)."""
     found = take_floats(arrays, f"{_PREFIX}value", (int(stored.sum()), None))
     value = np.zeros((len(stored), found.shape[1]))
     value[stored] = found

@@ -65,6 +65,7 @@ def make_blocks(
     own_knots : sequence of B arrays (d_b - 1,)
         Those of each core; they are not used without `knots`.
     """
+    cores = [np.asarray(core, dtype=np.float64) for core in cores]
     values = [to_single(core[1:] + core[:1]) for core in cores]
     constant = np.concatenate([core[0] for core in cores])
     if knots is None:

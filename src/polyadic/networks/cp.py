@@ -94,9 +94,7 @@ class CPCores:
         additive: list[np.ndarray] | None = None,
     ) -> CPCores:
         """Return cores of the same format and intercept with other arrays."""
-        return replace(
-            self, factors=factors, weights=extras[0], additive=additive, blocks=None
-        )
+        return replace(self, factors=factors, weights=extras[0], additive=additive, blocks=None)
 
     def reordered(self, order: Sequence[int]) -> CPCores:
         """Return the same model with its columns in another order."""

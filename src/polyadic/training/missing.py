@@ -52,9 +52,7 @@ def average_missing(
     return maps, replace(cores, factors=factors, additive=additive, trees=trees)
 
 
-def average_trees(
-    maps: Sequence[FeatureMap], trees: Trees, marginals: Sequence[Marginal]
-) -> Trees:
+def average_trees(maps: Sequence[FeatureMap], trees: Trees, marginals: Sequence[Marginal]) -> Trees:
     """Return trees in which missing values go both ways where training had none."""
     shares = [_shares_both_ways(*own) for own in zip(maps, marginals)]
     return trees.with_averages(shares)
