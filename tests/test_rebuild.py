@@ -13,7 +13,7 @@ import safetensors
 import safetensors.numpy
 
 from polyadic import CPClassifier, CPRegressor, ModelFileError, TNRegressor, load, maps
-from polyadic.io.files import digest
+from polyadic.io.files import FORMAT, digest, read_file
 from polyadic.networks import FORMATS
 
 FAST = {"rank": 4, "n_members": 1, "max_iter": 2, "random_state": 0}
@@ -48,11 +48,10 @@ def fitted():
 
 
 def forge(model, path, change):
-    """Save a model, change header and tensors, and correct the checksums."""
+    """Save a model, change header and tensors, none of them packed, and correct the checksums."""
     model.save(path)
-    with safetensors.safe_open(path, framework="numpy") as file:
-        header = json.loads(file.metadata()["polyadic"])
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    header, tensors = read_file(path)
+    header["packed"] = {}
     change(header, tensors)
     header["tensors_sha256"] = digest(tensors)
     header.pop("sha256", None)
@@ -116,14 +115,14 @@ def both(*changes):
 
 
 FORGERIES = {
-    "future format": (NAMED, put("format", 4), "Install a newer polyadic"),
+    "future format": (NAMED, put("format", FORMAT + 1), "Install a newer polyadic"),
     "format zero": (NAMED, put("format", 0), "never existed"),
     "format as text": (NAMED, put("format", "1"), "never existed"),
     "marginal mean": (NAMED, reshape("marginals.0.mean", lambda a: a[:-1]), "marginal"),
     "marginal not finite": (NAMED, reshape("marginals.0.second", lambda a: a * np.nan), "finite"),
     "marginal lengths": (NAMED, reshape("marginals.0.row", lambda a: a[:-1]), "different shapes"),
     "marginal beyond its core": (NAMED, reshape("marginals.0.col", lambda a: a + 999), "fit"),
-    "marginal below": (NAMED, reshape("marginals.0.row", lambda a: a - 1), "upper triangle"),
+    "marginal below": (NAMED, reshape("marginals.0.row", lambda a: -a), "upper triangle"),
     "marginal quantiles": (NAMED, reshape("marginals.0.quantiles", lambda a: a[::-1]), "range"),
     "marginal without rows": (NAMED, reshape("marginals.0.totals", lambda a: a * 0), "no rows"),
     "marginal names": (NAMED, put("marginals", ["mean"]), "Cannot load"),

@@ -56,6 +56,9 @@ def test_loaded_cores_are_the_saved_ones(name, tmp_path):
     have, want = vars(round_trip(model, tmp_path).tensor_), vars(model.tensor_)
     assert want.keys() - PACKED == have.keys() - PACKED
     for field in have.keys() - PACKED:
+        if field == "blocks":
+            assert (have[field] is None) == (want[field] is None)
+            continue  # factors are computed from them
         if not isinstance(want[field], list):
             assert np.array_equal(have[field], want[field])
             continue

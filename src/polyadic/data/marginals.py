@@ -68,13 +68,17 @@ class Marginal:
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the marginal as named arrays; only one triangle of the second moments."""
+        """Return the marginal as named arrays; only one triangle of the second moments.
+
+        Their first row is left out where it is the mean, to the last bit.
+        """
         second = sparse.coo_array(sparse.triu(self.second))
+        stored = second.row >= int(np.array_equal(self.second[[0]].toarray()[0], self.mean))
         return {
             "mean": self.mean,
-            "row": second.row.astype(np.int32),
-            "col": second.col.astype(np.int32),
-            "second": second.data,
+            "row": second.row[stored].astype(np.int32),
+            "col": second.col[stored].astype(np.int32),
+            "second": second.data[stored],
             "quantiles": self.quantiles,
             "shares": self.shares,
             "totals": np.array([self.missing, self.weight]),
@@ -104,7 +108,11 @@ class Marginal:
             raise ValueError("a marginal has shares or quantiles out of range.")
         if totals[1] <= 0:
             raise ValueError("a marginal has no rows.")
-        second = _mirrored(sparse.coo_array((value, (row, col)), shape=(1 + dim, 1 + dim)))
+        upper = sparse.coo_array((value, (row, col)), shape=(1 + dim, 1 + dim))
+        if not np.any(row == 0):
+            first = np.flatnonzero(mean)
+            upper += sparse.coo_array((mean[first], (0 * first, first)), shape=upper.shape)
+        second = _mirrored(upper)
         return cls(mean, second, quantiles, shares, float(totals[0]), float(totals[1]))
 
 
@@ -237,11 +245,13 @@ def _moments(
         phi = np.hstack([np.ones((len(x), 1)), feature_map.dense(x)])
         if feature_map.constant:
             phi[:, 1] = 0.0
-        return weight @ phi, sparse.csr_array(phi.T @ (weight[:, None] * phi))
-    phi = design(feature_map, x)
-    scaled = phi.copy()
-    scaled.data *= np.repeat(weight, np.diff(phi.indptr))
-    return np.asarray(weight @ phi), _mirrored(sparse.triu(phi.T @ scaled))
+        second = sparse.csr_array(phi.T @ (weight[:, None] * phi))
+    else:
+        phi = design(feature_map, x)
+        scaled = phi.copy()
+        scaled.data *= np.repeat(weight, np.diff(phi.indptr))
+        second = _mirrored(sparse.triu(phi.T @ scaled))
+    return second[[0]].toarray()[0], second  # the first feature is one
 
 
 def _mirrored(upper: sparse.sparray) -> sparse.csr_array:

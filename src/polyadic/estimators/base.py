@@ -302,7 +302,10 @@ class TableEstimator(BaseEstimator):
         if order is not None:
             place = np.argsort(order).tolist()
             self.maps_, cores = [self.maps_[n] for n in place], cores.reordered(place)
-        self.tensor_ = cores.rescale(self._center, self._scale)
+        cores = cores.rescale(self._center, self._scale)
+        if cores.trees is not None:
+            cores = replace(cores, trees=cores.trees.rounded())
+        self.tensor_ = cores
         self.loss_ = self._loss()
         self.history_ = training.histories
         self.n_iter_ = max(member.solution.n_iter for member in members)

@@ -21,12 +21,14 @@ from polyadic.estimators.targets import Classification
 from polyadic.estimators.tn import TNClassifier, TNRegressor
 from polyadic.estimators.tn_base import TNEstimator
 from polyadic.io import parts
+from polyadic.io.arrays import Arrays, take, take_floats
 from polyadic.io.files import ModelFileError, read_file
 from polyadic.io.plain import FindClass, unpack, unpack_labels
 from polyadic.io.trees import rebuild_trees
 from polyadic.maps import FeatureMap
 from polyadic.networks.cp import CPCores
 from polyadic.objective.losses import Loss
+from polyadic.training.missing import average_trees
 from polyadic.training.plan import Choice, PlanSummary
 
 Model = CPRegressor | CPClassifier | TNRegressor | TNClassifier
@@ -88,7 +90,7 @@ def load(
         raise ModelFileError(f"Cannot load {str(path)!r}. Its content is wrong: {told}") from error
 
 
-def _rebuild(header: dict[str, Any], arrays: parts.Arrays, find_class: FindClass) -> Model:
+def _rebuild(header: dict[str, Any], arrays: Arrays, find_class: FindClass) -> Model:
     """Return the fitted model that header and arrays describe."""
     if header["class"] not in ESTIMATORS:
         raise ModelFileError(
@@ -109,7 +111,7 @@ def _rebuild(header: dict[str, Any], arrays: parts.Arrays, find_class: FindClass
         trees = rebuild_trees(header["trees"], columns, cores.n_outputs, arrays, find_class)
         cores = model.tensor_ = replace(cores, trees=trees)
     for name, attribute in ARRAYS.items():
-        setattr(model, attribute, parts.take_floats(arrays, name, (cores.n_outputs,)))
+        setattr(model, attribute, take_floats(arrays, name, (cores.n_outputs,)))
     for name in PLAIN.keys() & header.keys():
         setattr(model, PLAIN[name], unpack(header[name], find_class))
     model.history_ = parts.rebuild_history(header["history"], arrays)
@@ -117,8 +119,11 @@ def _rebuild(header: dict[str, Any], arrays: parts.Arrays, find_class: FindClass
         model.plan_ = _rebuild_plan(unpack(header["plan"], find_class))
     if header.get("marginals"):  # format 1 has none
         model.marginals_ = parts.rebuild_marginals(header["marginals"], columns, cores, arrays)
+    if isinstance(cores, CPCores) and cores.trees is not None and _shares_follow(header):
+        trees = average_trees(model.maps_, cores.trees, model.marginals_)
+        model.tensor_ = replace(cores, trees=trees)
     if "labels" in header:
-        model.classes_ = unpack_labels(header["labels"], parts.take(arrays, "classes"))
+        model.classes_ = unpack_labels(header["labels"], take(arrays, "classes"))
     if header["format"] < 3:  # older files hold only the parameter, not the loss of the fit
         model.loss_ = model._loss()
     if hasattr(model, "partial_fit"):
@@ -129,6 +134,15 @@ def _rebuild(header: dict[str, Any], arrays: parts.Arrays, find_class: FindClass
             f"these arrays belong to no part of the model: {', '.join(sorted(arrays))[:200]}."
         )
     return model
+
+
+def _shares_follow(header: dict[str, Any]) -> bool:
+    """Tell whether the shares of missing values in trees are to be computed from the marginals."""
+    if isinstance(header["trees"], list) or header["trees"]["shares"]:  # a list up to format 3
+        return False
+    if not header.get("marginals"):
+        raise ValueError("its trees have no shares of missing values, and no marginals are known.")
+    return True
 
 
 def _rebuild_plan(entry: dict[str, Any]) -> PlanSummary:

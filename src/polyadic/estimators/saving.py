@@ -4,6 +4,7 @@ The header holds the class, the constructor parameters, the loss and the plan wi
 (from format 3 on), columns, maps, and the names of arrays. The arrays:
 
     factors.n  (d_n, K)     intercept  (L,)
+    blocks.n.*              of a merged CP model instead of its factors, from format 4 on
     weights  (R, L)         of a CP model, and additive.n  (d_n, L), if any
     extras.n                of a network, in the shapes of its format, and multiplier  (L,)
     center, scale  (L,)     of the target
@@ -20,16 +21,22 @@ Nothing in the file is code, and no class is imported by a name found in it.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic.estimators import validation
 from polyadic.io import parts
+from polyadic.io.arrays import check_finite
 from polyadic.io.files import write_file
 from polyadic.io.plain import pack, pack_labels
 from polyadic.io.trees import pack_trees
+from polyadic.kernels.trees import one_way
+from polyadic.networks.trees import Trees
+from polyadic.training.missing import average_trees
 from polyadic.training.model import FittedModel, classes_of, known_marginals
 from polyadic.training.plan import PlanSummary
 
@@ -71,13 +78,15 @@ def describe(model: FittedModel) -> tuple[dict[str, Any], dict[str, Any]]:
     tensor, arrays = parts.pack_cores(model.tensor_)
     arrays |= {name: getattr(model, attribute) for name, attribute in ARRAYS.items()}
     trees = model.tensor_.trees
-    splits, nodes = ([], {}) if trees is None else pack_trees(trees)
-    arrays |= nodes
-    parts.check_finite(arrays)
+    marginals, moments = parts.pack_marginals(known_marginals(model) or [])
+    splits: dict[str, Any] = {}
+    if trees is not None:
+        splits, nodes = pack_trees(trees, not (marginals and _shares_follow(model, trees)))
+        arrays |= nodes
+    check_finite(arrays)
     columns, texts = parts.pack_columns(model.columns_)
     maps, learnt = parts.pack_maps(model.maps_)
     history, curves = parts.pack_history(model.history_)
-    marginals, moments = parts.pack_marginals(known_marginals(model) or [])
     params = model.get_params(deep=False)
     if not isinstance(params["random_state"], Integral):
         params["random_state"] = None
@@ -98,6 +107,13 @@ def describe(model: FittedModel) -> tuple[dict[str, Any], dict[str, Any]]:
     if classes is not None:
         header["labels"], arrays["classes"] = pack_labels(classes)
     return header, arrays | texts | learnt | curves | moments
+
+
+def _shares_follow(model: FittedModel, trees: Trees) -> bool:
+    """Tell whether the marginals give the shares of missing values, to the last bit."""
+    plain = replace(trees, nodes=trees.nodes._replace(share=one_way(len(trees.value))))
+    found = average_trees(model.maps_, plain, known_marginals(model) or [])
+    return np.array_equal(found.nodes.share, trees.nodes.share)
 
 
 def _pack_plan(plan: PlanSummary | None) -> Any:

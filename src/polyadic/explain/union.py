@@ -79,7 +79,13 @@ def write_both(a: FittedModel, b: FittedModel) -> tuple[Written, Written]:
         Written(
             columns,
             maps,
-            replace(part.tensor_, factors=factors[k], additive=additive[k] or None, trees=trees[k]),
+            replace(
+                part.tensor_,
+                factors=factors[k],
+                additive=additive[k] or None,
+                trees=trees[k],
+                blocks=None,
+            ),
             threads_of(a),
         )
         for k, part in enumerate(parts)

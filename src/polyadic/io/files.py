@@ -1,8 +1,9 @@
 """One file of arrays with a header: written whole or not at all, and checked when read.
 
 The file is a safetensors file. Its metadata hold one JSON text, `polyadic`: a header, with the
-number of the file format and two checksums. All arrays are tensors. The checksums find damage, but
-are no signature: code that reads a header must not trust it (`polyadic.io.parts`).
+number of the file format and two checksums. All arrays are tensors; from format 4 on, longer ones
+are packed into bytes (`polyadic.io.packing`). The checksums find damage, but are no signature: code
+that reads a header must not trust it (`polyadic.io.parts`).
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ import safetensors
 import safetensors.numpy
 
 from polyadic.io.atomic import write_whole
+from polyadic.io.packing import pack_arrays, unpack_arrays
 from polyadic.io.plain import NUMBERS, dumps
 from polyadic.version import __version__
 
-FORMAT = 3  # raised when files change in a way that older code cannot read
+FORMAT = 4  # raised when files change in a way that older code cannot read
+_FIRST_PACKED = 4  # the format
 _KEY = "polyadic"  # the only entry, since safetensors writes several in no fixed order
 
 
@@ -35,7 +38,8 @@ def write_file(path: str | os.PathLike, header: dict[str, Any], arrays: dict[str
     The same content gives the same bytes every time.
     """
     tensors = {name: _as_tensor(name, array) for name, array in arrays.items()}
-    header = {"format": FORMAT, "version": __version__, **header}
+    packed, tensors = pack_arrays(tensors)
+    header = {"format": FORMAT, "version": __version__, **header, "packed": packed}
     header["tensors_sha256"] = digest(tensors)
     header["sha256"] = hashlib.sha256(dumps(header).encode()).hexdigest()
     write_whole(path, safetensors.numpy.save(tensors, {_KEY: dumps(header)}))
@@ -70,7 +74,7 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise ModelFileError("It is damaged: the checksum of its header does not match.")
     if header["tensors_sha256"] != digest(tensors):
         raise ModelFileError("It is damaged: the checksum of its arrays does not match.")
-    return header, tensors
+    return header, tensors if number < _FIRST_PACKED else unpack_arrays(header["packed"], tensors)
 
 
 def digest(tensors: dict[str, np.ndarray]) -> str:

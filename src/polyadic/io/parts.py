@@ -4,8 +4,7 @@ Everything that is read is checked, since a file may be forged: names, shapes, p
 the slots of every map point into its core, since compiled code does not check them. A fault raises
 ValueError, or another error of Python; `polyadic.estimators.loading` adds the path of the file.
 
-Rebuilding a part removes its arrays from the dict that it is given: an array that is left at the
-end belongs to no part.
+Rebuilding a part takes its arrays from the dict that it is given (`polyadic.io.arrays`).
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ import numpy as np
 from polyadic import networks
 from polyadic.data.columns import Column, Columns
 from polyadic.data.marginals import Marginal
+from polyadic.io.arrays import Arrays, check_shape, take, take_floats
+from polyadic.io.blocks import pack_blocks, rebuild_blocks
 from polyadic.io.files import ModelFileError
 from polyadic.io.plain import OWN_MAPS, FindClass, from_text, pack, to_text, unpack
 from polyadic.maps import FeatureMap
@@ -25,49 +26,9 @@ from polyadic.networks.cores import Cores, NetworkCores, make_cores
 from polyadic.networks.cp import CPCores
 from polyadic.objective.losses import Loss
 
-Arrays = dict[str, np.ndarray]
 Curves = list[dict[str, list[float]]]
 
 _LARGEST = 2**31 - 1  # of a rank or an order: no real model has more
-
-
-# ---- arrays --------------------------------------------------------------------------------------
-
-
-def take(arrays: Arrays, name: str, shape: tuple | None = None) -> np.ndarray:
-    """Remove an array and return it; refuse a shape other than `shape`, with None for any."""
-    if name not in arrays:
-        raise ValueError(f"the array {name!r} is missing.")
-    array = arrays.pop(name)
-    if shape is not None:
-        _check_shape(name, array, shape)
-    return array
-
-
-def take_floats(arrays: Arrays, name: str, shape: tuple) -> np.ndarray:
-    """Remove an array of finite floating-point numbers and return it."""
-    array = take(arrays, name, shape)
-    if array.dtype.kind != "f" or not np.all(np.isfinite(array)):
-        raise ValueError(f"the array {name!r} must hold finite floating-point numbers.")
-    return array
-
-
-def _check_shape(name: str, array: np.ndarray, shape: tuple) -> None:
-    if array.ndim != len(shape) or any(
-        want not in (None, have) for have, want in zip(array.shape, shape)
-    ):
-        wanted = " x ".join("any" if want is None else str(want) for want in shape)
-        raise ValueError(f"the array {name!r} has the shape {array.shape} and should be {wanted}.")
-
-
-def check_finite(arrays: Arrays) -> None:
-    """Refuse to save arrays that are not finite, which could not be loaded again."""
-    for name, array in arrays.items():
-        if not np.all(np.isfinite(array)):
-            raise ValueError(
-                f"The model cannot be saved: its {name} is not finite. Training has diverged; fit "
-                "again with a lower learning_rate, or scale a target of huge numbers first."
-            )
 
 
 # ---- columns -------------------------------------------------------------------------------------
@@ -227,15 +188,20 @@ def _check_slots(own: FeatureMap, column: Column) -> None:
 
 def pack_cores(cores: Cores) -> tuple[dict[str, Any], Arrays]:
     """Return the entry of cores, and their arrays."""
-    arrays = {f"factors.{n}": factor for n, factor in enumerate(cores.factors)}
-    arrays["intercept"] = cores.intercept
+    arrays: Arrays = {"intercept": cores.intercept}
+    blocks = pack_blocks(cores) if isinstance(cores, CPCores) else None
+    if blocks is None:
+        arrays |= {f"factors.{n}": factor for n, factor in enumerate(cores.factors)}
     if isinstance(cores, NetworkCores):
         arrays["multiplier"] = cores.scale
         arrays |= {f"extras.{n}": extra for n, extra in enumerate(cores.extras)}
         return pack({"format": cores.name, "rank": cores.rank, "order": cores.order}), arrays
     arrays["weights"] = cores.weights
     arrays |= {f"additive.{n}": part for n, part in enumerate(cores.additive or ())}
-    return {"additive": cores.additive is not None}, arrays
+    entry: dict[str, Any] = {"additive": cores.additive is not None}
+    if blocks is None:
+        return entry, arrays
+    return entry | {"blocks": blocks[0]}, arrays | blocks[1]
 
 
 def rebuild_cores(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> Cores:
@@ -250,12 +216,16 @@ def _rebuild_cp(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> CPCore
     if weights.size == 0:
         raise ValueError(f"the weights have the shape {weights.shape}, but must not be empty.")
     intercept = take_floats(arrays, "intercept", (n_outputs,))
-    factors = [take_floats(arrays, f"factors.{n}", (None, rank)) for n in range(n_columns)]
+    blocks = None
+    if "blocks" in entry:
+        factors, blocks = rebuild_blocks(n_columns, rank, entry["blocks"], arrays)
+    else:
+        factors = [take_floats(arrays, f"factors.{n}", (None, rank)) for n in range(n_columns)]
     parts = None
     if entry["additive"]:
         shapes = [(len(factor), n_outputs) for factor in factors]
         parts = [take_floats(arrays, f"additive.{n}", shape) for n, shape in enumerate(shapes)]
-    return CPCores(factors, weights, intercept, parts)
+    return CPCores(factors, weights, intercept, parts, blocks=blocks)
 
 
 def _rebuild_network(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> Cores:
@@ -275,7 +245,7 @@ def _rebuild_network(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> C
     factors = [take_floats(arrays, f"factors.{n}", (None, None)) for n in range(n_columns)]
     form = networks.resolve(name)([len(a) for a in factors], rank, len(intercept), order)
     for n, factor in enumerate(factors):
-        _check_shape(f"factors.{n}", factor, (None, form.width))
+        check_shape(f"factors.{n}", factor, (None, form.width))
     shapes = form.extra_shapes()
     extras = [take_floats(arrays, f"extras.{n}", shape) for n, shape in enumerate(shapes)]
     cores = make_cores(form, factors, extras, np.zeros_like(intercept))

@@ -1,4 +1,9 @@
-"""Trees as header entries and arrays, and back; everything that is read is checked."""
+"""Trees as header entries and arrays, and back; everything that is read is checked.
+
+Children are stored by their distance from their parent, values of leaves only. Shares of missing
+values are left out where they follow from the marginals (`polyadic.training.missing`). Up to format
+3, links and values of all nodes were stored as they are; the first such files had no shares.
+"""
 
 from __future__ import annotations
 
@@ -7,60 +12,109 @@ from typing import Any
 import numpy as np
 
 from polyadic.data.columns import Columns
-from polyadic.io.parts import Arrays, pack_maps, rebuild_map, take, take_floats
+from polyadic.io.arrays import Arrays, take, take_floats
+from polyadic.io.parts import pack_maps, rebuild_map
 from polyadic.io.plain import FindClass
-from polyadic.kernels.trees import BY_SET, Nodes
+from polyadic.kernels.trees import BY_SET, Nodes, one_way
 from polyadic.maps import OneHot, Step
 from polyadic.maps.base import FeatureMap
 from polyadic.networks.trees import Trees
 
 _PREFIX = "trees."
-_TYPES = {
-    "column": np.int32,
-    "place": np.int32,
-    "missing": np.uint8,
-    "left": np.int32,
-    "right": np.int32,
-    "share": np.float64,
-}
 
 
-def pack_trees(trees: Trees) -> tuple[list[dict[str, Any]], Arrays]:
-    """Return the entries of the trees' maps, and all arrays."""
+def pack_trees(trees: Trees, with_shares: bool) -> tuple[dict[str, Any], Arrays]:
+    """Return the entry of trees, with those of their maps, and all arrays."""
     entries, arrays = pack_maps(trees.maps, f"{_PREFIX}maps")
-    arrays |= {f"{_PREFIX}{name}": a for name, a in trees.nodes._asdict().items()}
-    for name in ("roots", "output", "value"):
-        arrays[_PREFIX + name] = getattr(trees, name)
-    return entries, arrays
+    nodes, inner = trees.nodes, trees.nodes.column >= 0
+    parts = {
+        "column": nodes.column,
+        "place": nodes.place,
+        "missing": nodes.missing,
+        "left": _distances(nodes.left, inner),
+        "right": _distances(nodes.right, inner),
+        "sets": nodes.sets,
+        "roots": trees.roots,
+        "output": trees.output,
+        "value": trees.value[~inner],
+    }
+    if with_shares:
+        parts["share"] = nodes.share
+    arrays |= {_PREFIX + name: array for name, array in parts.items()}
+    return {"maps": entries, "shares": with_shares}, arrays
 
 
 def rebuild_trees(
-    entries: list[dict[str, Any]],
+    entry: dict[str, Any] | list[dict[str, Any]],
     columns: Columns,
     n_outputs: int,
     arrays: Arrays,
     find_class: FindClass,
 ) -> Trees:
-    """Rebuild trees; refuse nodes from which a prediction could go astray."""
+    """Rebuild trees; refuse nodes from which a prediction could go astray.
+
+    Without shares in the file, missing values go one way.
+    """
+    entries = entry if isinstance(entry, list) else entry["maps"]
     if len(entries) != len(columns.columns):
         raise ValueError(f"{len(entries)} maps of trees for {len(columns.columns)} columns.")
     maps = [
-        rebuild_map(f"{_PREFIX}maps.{n}", column, entry, None, arrays, find_class)
-        for n, (column, entry) in enumerate(zip(columns.columns, entries))
+        rebuild_map(f"{_PREFIX}maps.{n}", column, one, None, arrays, find_class)
+        for n, (column, one) in enumerate(zip(columns.columns, entries))
     ]
     if any(type(m) not in (Step, OneHot) for m in maps):
         raise ValueError("the maps of trees must be Step or OneHot.")
-    value = take_floats(arrays, f"{_PREFIX}value", (None, None))
-    n_nodes, width = value.shape
-    fields = {name: _take(arrays, name, dtype, (n_nodes,)) for name, dtype in _TYPES.items()}
-    nodes = Nodes(**fields, sets=_take(arrays, "sets", np.uint8, (None, None)))
+    nodes = _rebuild_nodes(entry, arrays)
     roots = _take(arrays, "roots", np.int32, (None,))
     output = _take(arrays, "output", np.int32, roots.shape)
+    value = _rebuild_value(arrays, (nodes.column < 0) | isinstance(entry, list))
+    width = value.shape[1]
     if width < 1 or np.any(output < 0) or np.any(output.astype(np.int64) + width > n_outputs):
         raise ValueError(f"trees with {width} values per leaf do not go with {n_outputs} outputs.")
     _check_shape_of_trees(nodes, roots)
     _check_splits(nodes, maps)
-    return Trees(maps, nodes, roots, output, value.astype(np.float64, copy=False))
+    return Trees(maps, nodes, roots, output, value)
+
+
+def _rebuild_nodes(entry: dict[str, Any] | list[dict[str, Any]], arrays: Arrays) -> Nodes:
+    """Rebuild nodes, whose links and splits are still to be checked."""
+    column = _take(arrays, "column", np.int32, (None,))
+    links = [_take(arrays, name, np.int32, column.shape) for name in ("left", "right")]
+    if isinstance(entry, list):
+        has_shares = f"{_PREFIX}share" in arrays
+    else:
+        has_shares = entry["shares"]
+        links = [_links(distance, column >= 0) for distance in links]
+    share = one_way(len(column))
+    return Nodes(
+        column=column,
+        place=_take(arrays, "place", np.int32, column.shape),
+        missing=_take(arrays, "missing", np.uint8, column.shape),
+        left=links[0],
+        right=links[1],
+        sets=_take(arrays, "sets", np.uint8, (None, None)),
+        share=_take(arrays, "share", np.float64, column.shape) if has_shares else share,
+    )
+
+
+def _distances(children: np.ndarray, inner: np.ndarray) -> np.ndarray:
+    """Return how far children are behind their parents; 0 for a leaf."""
+    return np.where(inner, children - np.arange(len(children)), 0).astype(np.int32)
+
+
+def _links(distance: np.ndarray, inner: np.ndarray) -> np.ndarray:
+    """Return the children at these distances; -1 for a leaf."""
+    children = np.arange(len(distance)) + distance
+    within = (children >= 0) & (children < len(distance))
+    return np.where(inner & within, children, -1).astype(np.int32)
+
+
+def _rebuild_value(arrays: Arrays, stored: np.ndarray) -> np.ndarray:
+    """Return the values of all nodes, (K, W), zero where they are not stored; stored : (K,)."""
+    found = take_floats(arrays, f"{_PREFIX}value", (int(stored.sum()), None))
+    value = np.zeros((len(stored), found.shape[1]))
+    value[stored] = found
+    return value
 
 
 def _take(arrays: Arrays, name: str, dtype: type, shape: tuple) -> np.ndarray:

@@ -16,6 +16,7 @@ from polyadic.kernels.penalties import OrderPenalty, order_gradient
 from polyadic.kernels.predict import HAT_ROWS, HatWorkspace, Workspace, contract, contract_hats
 from polyadic.kernels.simd import aligned, padded
 from polyadic.networks.base import Array, Format, append, balanced_weights, rescaled
+from polyadic.networks.blocks import Blocks
 from polyadic.networks.trees import Trees
 
 
@@ -37,6 +38,9 @@ class CPCores:
         The additive part V, where there is one.
     trees : Trees or None
         `contract` leaves them out, since it is given no bins: they add themselves to raw.
+    blocks : list of N Blocks or None, or None
+        Of a merged model: what its factors were computed from, and can be again. None for a column
+        whose factor is all there is.
     """
 
     factors: list[np.ndarray]
@@ -44,6 +48,7 @@ class CPCores:
     intercept: np.ndarray
     additive: list[np.ndarray] | None = None
     trees: Trees | None = None
+    blocks: list[Blocks | None] | None = None
     name: ClassVar[str] = "cp"
 
     @property
@@ -89,14 +94,15 @@ class CPCores:
         additive: list[np.ndarray] | None = None,
     ) -> CPCores:
         """Return cores of the same format and intercept with other arrays."""
-        return replace(self, factors=factors, weights=extras[0], additive=additive)
+        return replace(self, factors=factors, weights=extras[0], additive=additive, blocks=None)
 
     def reordered(self, order: Sequence[int]) -> CPCores:
         """Return the same model with its columns in another order."""
         factors = [self.factors[n] for n in order]
         additive = None if self.additive is None else [self.additive[n] for n in order]
         trees = None if self.trees is None else self.trees.reordered(order)
-        return replace(self, factors=factors, additive=additive, trees=trees)
+        blocks = None if self.blocks is None else [self.blocks[n] for n in order]
+        return replace(self, factors=factors, additive=additive, trees=trees, blocks=blocks)
 
     def to_raw(self, contracted: np.ndarray) -> np.ndarray:
         """Return raw : (n, L) from the contraction of the network, (n, L)."""
@@ -126,7 +132,9 @@ class CPCores:
             flat = parameters.additive.reshape(-1, self.n_outputs)[GUARD:-GUARD]
             additive = [a.copy() for a in np.split(flat, ends)]
         factors = [a.copy() for a in np.split(table, ends)]
-        return replace(self, factors=factors, weights=weights.copy(), additive=additive)
+        return replace(
+            self, factors=factors, weights=weights.copy(), additive=additive, blocks=None
+        )
 
     @cached_property
     def packed(self) -> tuple[Parameters, np.ndarray]:
@@ -153,6 +161,7 @@ class CPCores:
             self,
             factors=[_add_constant(a) for a in self.factors],
             additive=self.additive and [_add_constant(v) for v in self.additive],
+            blocks=None,
         )
         parameters, unit = cores.packed
         parameters.table[: padded(self.rank)] = 1.0  # a guard row that has no effect as a factor

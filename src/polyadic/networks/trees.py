@@ -30,6 +30,7 @@ from polyadic.kernels.trees import (
 )
 from polyadic.maps import OneHot, Step
 from polyadic.maps.base import FeatureMap
+from polyadic.networks.blocks import to_single
 
 # From this many rows on it pays to write masks; a tree may have as many leaves as a word has bits;
 # and their most bytes. The first and the last chosen by hand.
@@ -191,6 +192,10 @@ class Trees:
         tree = np.searchsorted(self.roots, np.arange(len(self.value)), side="right") - 1
         at = self.output[tree][:, None] + np.arange(self.value.shape[1])
         return replace(self, value=self.value * np.asarray(scale)[at])
+
+    def rounded(self) -> Trees:
+        """Return trees with values in single precision, which take less than half the space."""
+        return replace(self, value=to_single(self.value))
 
     def reordered(self, order: Sequence[int]) -> Trees:
         """Return the same trees with the columns in another order."""

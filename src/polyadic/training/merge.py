@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from polyadic.maps import Hat
 from polyadic.maps.base import FeatureMap
 from polyadic.networks import trees as forests
+from polyadic.networks.blocks import Blocks, make_blocks, to_single
 from polyadic.networks.cp import CPCores
 from polyadic.networks.trees import Trees
 from polyadic.solvers.contract import Solution
@@ -68,38 +70,71 @@ def usable(members: Sequence[Member]) -> list[Member]:
 def merge(members: Sequence[Member]) -> tuple[list[FeatureMap], CPCores]:
     """Return maps and cores of one model that predicts the mean of the members, by their shares.
 
-    Terms of members without any weight, as those of additive models, are left out.
+    Terms of members without any weight, as those of additive models, are left out. The factors are
+    rounded to single precision, in which predictions are computed.
     """
     total = sum(member.share for member in members)
     shares = [member.share / total for member in members]
     cores = [member.solution.cores for member in members]
     if len(members) == 1:
         return members[0].maps, cores[0]
-    maps, factors, additive = [], [], []
+    terms = _used_terms(cores)
+    maps, factors, blocks, additive = [], [], [], []
     for n in range(len(members[0].maps)):
         own = [member.maps[n] for member in members]
         merged, transfers = own[0].merge(own[1:])
         maps.append(merged)
-        factors.append(np.hstack([_transfer(t, c.factors[n]) for t, c in zip(transfers, cores)]))
+        used = [k for k, some in enumerate(terms) if some.any()]
+        merged_factor, block = _merge_factors(
+            merged,
+            [own[k] for k in used],
+            [transfers[k] for k in used],
+            [cores[k].factors[n][:, terms[k]] for k in used],
+        )
+        factors.append(merged_factor)
+        blocks.append(block)
         parts = [
             share * _transfer(t, c.additive[n])
             for share, t, c in zip(shares, transfers, cores)
             if c.additive is not None
         ]
         additive.append(sum(parts) if parts else None)
-    weights = np.vstack([share * c.weights for share, c in zip(shares, cores)])
+    weights = [share * c.weights[some] for share, c, some in zip(shares, cores, terms)]
     intercept = sum(share * c.intercept for share, c in zip(shares, cores))
-    used = np.any(weights != 0, axis=1)
-    used[0] |= not used.any()  # a model has at least one term
-    weights, factors = weights[used], [factor[:, used] for factor in factors]
     has_additive = additive[0] is not None
     return maps, CPCores(
         factors,
-        weights,
+        np.vstack(weights),
         intercept,
         additive if has_additive else None,  # type: ignore[arg-type]
         _join_trees([c.trees for c in cores], shares),
+        blocks,
     )
+
+
+def _used_terms(cores: Sequence[CPCores]) -> list[np.ndarray]:
+    """Return which terms of each member have a weight; if none has, the first of all."""
+    used = [np.any(c.weights != 0, axis=1) for c in cores]
+    used[0][0] |= not any(some.any() for some in used)  # a model has at least one term
+    return used
+
+
+def _merge_factors(
+    merged: FeatureMap,
+    own: Sequence[FeatureMap],
+    transfers: Sequence[np.ndarray | None],
+    factors: Sequence[np.ndarray],
+) -> tuple[np.ndarray, Blocks | None]:
+    """Return the factor of all terms of one column, and the blocks that it is computed from."""
+    if type(merged) is Hat:
+        knots = [m.knots_ for m in own]  # type: ignore[attr-defined]
+        blocks, constant = make_blocks(factors, merged.knots_, knots)
+        return blocks.core(constant), blocks
+    moved = [_transfer(*pair) for pair in zip(transfers, factors)]
+    if not (merged.partition and merged.constant):
+        return to_single(np.hstack(moved)), None
+    blocks, constant = make_blocks(moved, None, [])
+    return blocks.core(constant), blocks
 
 
 def _join_trees(parts: Sequence[Trees | None], shares: Sequence[float]) -> Trees | None:

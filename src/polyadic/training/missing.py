@@ -17,6 +17,7 @@ from polyadic.data.marginals import Marginal, bin_shares
 from polyadic.maps.base import FeatureMap
 from polyadic.networks.cores import Cores
 from polyadic.networks.cp import CPCores
+from polyadic.networks.trees import Trees
 
 _ROUNDING = 1e-6  # shares of float32 elements may add up to one with this error
 
@@ -39,16 +40,22 @@ def average_missing(
         if own.all_slots:
             maps[n] = own.with_missing(mean[int(own.constant) :])
         elif _moves_constant(own, cores, mean):
-            factors[n] = _move_constant(factors[n], mean)
+            blocks = cores.blocks[n] if isinstance(cores, CPCores) and cores.blocks else None
+            moved = _move_constant(factors[n], mean)
+            # A model must be what its blocks say, to the last bit.
+            factors[n] = moved if blocks is None else blocks.core(moved[0])
             if additive is not None:
                 additive[n] = _move_constant(additive[n], mean)
     if not isinstance(cores, CPCores):
         return maps, replace(cores, factors=factors)
-    trees = cores.trees
-    if trees is not None:
-        shares = [_shares_both_ways(*own) for own in zip(maps, marginals)]
-        trees = trees.with_averages(shares)
+    trees = None if cores.trees is None else average_trees(maps, cores.trees, marginals)
     return maps, replace(cores, factors=factors, additive=additive, trees=trees)
+
+
+def average_trees(maps: Sequence[FeatureMap], trees: Trees, marginals: Sequence[Marginal]) -> Trees:
+    """Return trees in which missing values go both ways where training had none."""
+    shares = [_shares_both_ways(*own) for own in zip(maps, marginals)]
+    return trees.with_averages(shares)
 
 
 def _moves_constant(own: FeatureMap, cores: Cores, mean: np.ndarray) -> bool:
