@@ -163,7 +163,7 @@ def effects(model: FittedModel, background: Any = None, scale: str = "raw") -> E
     model : fitted estimator
     background : table, optional
         Gives the marginals and the grids; by default the training table, which the model keeps.
-    scale : "raw", "probability" (of a classifier) or "response" (of a regressor)
+    scale : "raw", "probability" (of classes) or "response" (of any model)
         Other than "raw", the values are mean predictions after the link with one column fixed. They
         have no closed form: they are means over the rows of the background, as they are, or over
         2,000 rows drawn from the product of the marginals, with a standard error.
@@ -183,9 +183,9 @@ def effects(model: FittedModel, background: Any = None, scale: str = "raw") -> E
     >>> bool(np.corrcoef(found.grid[0], found.values[0][:, 0])[0, 1] > 0.99)
     True
     """
-    after_link = check_scale(model, scale)
+    scale = check_scale(model, scale)
     found = effects_of(read(model, background), output_names(model), class_list(model))
-    if not after_link:
+    if scale == "raw":
         return found
     means = mean_effects(model, found.grid, background)
     base, *values = means.values
@@ -263,7 +263,7 @@ def partial_dependence(
     background : table, optional
         Average over its rows, with their dependence between columns, as brute force does row by
         row. By default, over the product of the training marginals.
-    scale : "raw", "probability" (of a classifier) or "response" (of a regressor)
+    scale : "raw", "probability" (of classes) or "response" (of any model)
         Other than "raw", the mean of the predictions after the link, which has no closed form: see
         `effects`.
     pure : bool
@@ -285,8 +285,8 @@ def partial_dependence(
     >>> partial_dependence(model, ["x1", "x2"], grid, pure=True).values.round(1).ravel()
     array([-0.8,  0.8])
     """
-    after_link = check_scale(model, scale)
-    if after_link and pure:
+    scale = check_scale(model, scale)
+    if scale != "raw" and pure:
         raise ValueError(
             f"pure=True returns a difference, which has no scale={scale!r}. Set scale='raw'."
         )
@@ -303,7 +303,7 @@ def partial_dependence(
     order = np.argsort(term)  # a reading takes the columns in their order
     designs = [design(reading.maps[term[i]], codes[i]) for i in order]
     ascending, n_rows, error = tuple(term[i] for i in order), 0, 0.0
-    if after_link:
+    if scale != "raw":
         means = mean_on_grid(model, ascending, designs, background)
         (found,), n_rows, error = means.values, means.n_rows, means.largest_error
     else:

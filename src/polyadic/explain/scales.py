@@ -27,25 +27,27 @@ from scipy.special import log_softmax
 from polyadic.explain.outputs import is_relative
 from polyadic.training.model import FittedModel, classes_of
 
+# "response" is the scale of the predictions of any model; of a classifier, also "probability".
 SCALES = ("raw", "probability", "response")
 # Raw values that are closer than this, relative to their size, take the slope of the inverse link
 # between two points this far apart: the cube root of double precision balances both errors.
 _CLOSE = 6e-6
 
 
-def check_scale(model: FittedModel, scale: str) -> bool:
-    """Return whether a scale is that of the predictions; refuse one that the model lacks."""
+def check_scale(model: FittedModel, scale: str) -> str:
+    """Return the scale, "probability" for the response of a classifier; refuse any other."""
     if scale not in SCALES:
-        listed = " or ".join(repr(s) for s in SCALES)
-        raise ValueError(f"scale must be {listed}, got {scale!r}.")
-    right = "response" if classes_of(model) is None else "probability"
-    if scale not in ("raw", right):
-        what = "numbers" if right == "response" else "classes"
+        raise ValueError(f"scale must be {', '.join(map(repr, SCALES))}, got {scale!r}.")
+    if scale == "raw":
+        return scale
+    if classes_of(model) is not None:
+        return "probability"
+    if scale == "probability":
         raise ValueError(
-            f"scale={scale!r} is not a scale of a {type(model).__name__}, which predicts {what}. "
-            f"Use scale={right!r}, or scale='raw'."
+            f"A {type(model).__name__} predicts numbers, which have no scale='probability'. Use "
+            "scale='response', or scale='raw'."
         )
-    return scale == right
+    return scale
 
 
 def steps_of(model: FittedModel, base: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -164,7 +164,7 @@ def shapley(model: FittedModel, X: Any, background: Any = None, scale: str = "ra
         multiplied by its number of rows or, with few columns, grows with the number of all sets of
         columns. By default, they are taken from the product of the training marginals, at the cost
         of a single background row.
-    scale : "raw", "probability" (of a classifier) or "response" (of a regressor)
+    scale : "raw", "probability" (of classes) or "response" (of any model)
         Other than "raw", the values of a row are divided anew so that they add up to its prediction
         after the link, by the rule of `polyadic.explain.scales`: for two classes, and for numbers,
         all are multiplied by the same ratio.
@@ -192,11 +192,11 @@ def explain_coded(
     model: FittedModel, rows: list[np.ndarray], background: Any, scale: str = "raw"
 ) -> Shapley:
     """Return the Shapley values of coded rows."""
-    after_link = check_scale(model, scale)
+    scale = check_scale(model, scale)
     reading, other = _prepare(model, background)
     _check_size(len(rows[0]) * reading.n_columns * model.tensor_.n_outputs)
     values, base = reading.shapley(rows, other, threads_of(model))
-    if after_link:
+    if scale != "raw":
         values, base = steps_of(model, base, values), model.response(base[None])[0]
     names, data = model.columns_.names, decode_rows(model, rows)
     return Shapley(values, base, names, output_names(model), data, class_list(model), scale)
