@@ -152,16 +152,16 @@ def shapley_by_definition(value, n_columns):
 
 @pytest.mark.parametrize("case", parts.FORMATS, ids=name_of)
 @pytest.mark.parametrize("n_outputs", [1, 3])
-def test_weighed_outputs_are_multiples_of_the_outputs(case, n_outputs):
+def test_weighed_outputs_are_sums_of_multiples_of_the_outputs(case, n_outputs):
     network = parts.random_network(*case, [2, 3, 2], n_outputs)
-    form, scale = network.format, np.array([2.0, -0.5, 3.0])[:n_outputs]
+    form, matrix = network.format, np.random.default_rng(9).normal(size=(n_outputs, n_outputs))
     phis = [np.random.default_rng(n).normal(size=(5, d)) for n, d in enumerate(network.dims)]
-    cores, extras = form.weigh_outputs(network.factors, network.extras, scale)
+    cores, extras = form.weigh_outputs(network.factors, network.extras, matrix)
     before, after = (
         form.contract(np.stack([p @ c for p, c in zip(phis, some)], axis=1), more)
         for some, more in ((network.factors, network.extras), (cores, extras))
     )
-    np.testing.assert_allclose(after, scale * before, rtol=1e-12)
+    np.testing.assert_allclose(after, before @ matrix, rtol=1e-9, atol=1e-12)
 
 
 @every_format

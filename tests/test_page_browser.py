@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import parts
 import pytest
+from explained import relative
 from pages import (
     HOSTILE,
     HOSTILE_QUOTES,
@@ -107,7 +108,7 @@ def show(tab, values):
 
 def agree(shown, model, row):
     """Compare raw, prediction and Shapley values of the explained output with the model."""
-    raw = model.raw(row)[0]
+    raw = relative(model, model.raw(row))[0]
     size = max(1.0, np.abs(raw).max())
     assert np.allclose(shown["raw"], raw, rtol=0, atol=1e-5 * size)
     if hasattr(model, "classes_"):
@@ -231,7 +232,7 @@ def test_the_explained_class_can_be_chosen(visit, mixed):
     assert exact.outputs[2] == "zz high"
     assert np.allclose(shown["shapley"], exact.values[0, :, 2], rtol=0, atol=1e-5)
     assert shown["base"] == pytest.approx(exact.base[2], abs=1e-5)
-    assert "raw score of zz high" in tab.text_content(".why h3")
+    assert "the score of zz high, relative to the mean" in tab.text_content(".why h3")
 
 
 def test_bars_show_the_shapley_values_largest_first(visit):

@@ -8,6 +8,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from explained import relative
 
 from polyadic import CPClassifier, CPRegressor, explain, plots
 from polyadic.plots import rows
@@ -147,7 +148,7 @@ def test_curves_and_bars_are_the_effects(kind):
 
 
 def test_response_bars_go_from_the_mean_to_the_probability():
-    found = explain.effects(fitted("two classes")[0], scale="response")
+    found = explain.effects(fitted("two classes")[0], scale="probability")
     axes = plots.effects(found)
     drawn = bars(panel(found, axes, "c"))
     assert [b.get_y() for b in drawn] == [found.base[0]] * 3
@@ -322,11 +323,12 @@ def test_a_waterfall_goes_from_the_base_to_the_prediction(kind, top):
     model, X = fitted(kind)
     found = explain.shapley(model, X[:9])
     output = len(found.outputs) - 1
-    ax = plots.waterfall(found, row=7, output=output, top=top)
+    ax = plots.waterfall(found, row=7, output=found.outputs[-1], top=top)
     steps = ax.patches
     assert len(steps) == min(top + 1, 6)
     assert steps[0].get_x() == found.base[output]
-    assert steps[-1].get_x() + steps[-1].get_width() == pytest.approx(model.raw(X[7:8])[0, output])
+    raw = relative(model, model.raw(X[7:8]))[0, output]
+    assert steps[-1].get_x() + steps[-1].get_width() == pytest.approx(raw)
     for before, after in itertools.pairwise(steps):
         assert after.get_x() == pytest.approx(before.get_x() + before.get_width())
     sizes = [abs(s.get_width()) for s in steps[:top]]
@@ -346,7 +348,7 @@ def test_a_swarm_has_a_point_for_each_row(kind):
     model, X = fitted(kind)
     found = explain.shapley(model, X)
     output = len(found.outputs) - 1
-    ax = plots.beeswarm(found, output=output, top=4)
+    ax = plots.beeswarm(found, output=found.outputs[-1], top=4)
     places = [c.get_offsets() for c in ax.collections]
     drawn = np.concatenate([p[:, 0] for p in places])
     size = np.abs(found.values[:, :, output]).mean(axis=0)
@@ -355,7 +357,7 @@ def test_a_swarm_has_a_point_for_each_row(kind):
     heights = np.concatenate([p[:, 1] for p in places])
     assert np.abs(heights - np.round(heights)).max() <= 0.42 + 1e-9
     draw(ax)
-    again = plots.beeswarm(found, output=output, top=4)
+    again = plots.beeswarm(found, output=found.outputs[-1], top=4)
     for one, other in zip(ax.collections, again.collections):
         np.testing.assert_array_equal(one.get_offsets(), other.get_offsets())
 

@@ -55,10 +55,10 @@ class Interactions(Listing):
     n_terms: int
 
     def table(self) -> dict[str, list[Any]]:
-        """Return term, variance and share."""
+        """Return term, standard deviation and share."""
         return {
             "term": [" * ".join(row.columns) for row in self.rows],
-            "variance": [row.variance for row in self.rows],
+            "std": [math.sqrt(row.variance) for row in self.rows],
             "share": [row.share for row in self.rows],
         }
 
@@ -66,8 +66,8 @@ class Interactions(Listing):
         """Return the share of each order."""
         shares = [f"order {k} {aligned_percent(share)}" for k, share in enumerate(self.orders, 1)]
         return (
-            f"{len(self.rows)} of {self.n_terms} terms. "
-            f"Of the variance {self.total:.3g}, {', '.join(shares)}."
+            f"{len(self.rows)} of {self.n_terms} terms. Standard deviation "
+            f"{math.sqrt(self.total):.3g}; of the variance, {', '.join(shares)}."
         )
 
 
@@ -108,7 +108,8 @@ class Sobol(Listing):
         """Return the share of each order that is not nearly zero."""
         shown = [(k, share) for k, share in enumerate(self.orders, 1) if share >= 5e-4]
         told = [f"order {k} {aligned_percent(share)}" for k, share in shown]
-        return f"Of the variance {self.variance:.3g}, {', '.join(told) or 'nothing is explained'}."
+        shares = f"of the variance, {', '.join(told)}" if told else "nothing is explained"
+        return f"Standard deviation {math.sqrt(self.variance):.3g}; {shares}."
 
 
 def interactions(
@@ -181,7 +182,7 @@ def sobol(model: FittedModel, background: Any = None) -> Sobol:
     x0                 7... %       7... %
     x2                  0... %      2... %
     x1                  0... %      2... %
-    Of the variance 0.4..., order 1 7... %, order 2 2... %...
+    Standard deviation 0.6...; of the variance, order 1 7... %, order 2 2... %...
     """
     reading = read(model, background)
     first = np.array([variance for _, variance in reading.variances(1)])

@@ -14,10 +14,11 @@ from polyadic.explain.anova import Interactions, Term
 from polyadic.explain.effects import Effects, effects_of
 from polyadic.explain.known import marginals_with
 from polyadic.explain.listing import Listing, aligned_percent, amount
+from polyadic.explain.outputs import centring, class_list, is_relative
 from polyadic.explain.reading import Reading
 from polyadic.explain.union import combine, write_both
 from polyadic.networks.cp import CPCores
-from polyadic.training.model import FittedModel, classes_of, output_names
+from polyadic.training.model import FittedModel, output_names
 
 # A difference whose variance is below this share of the models' own is zero: its size is 3e-7 of
 # theirs, the rounding of the single precision in which models predict.
@@ -85,7 +86,7 @@ class Comparison(Listing):
         order = np.lexsort((-self.main, -self.total))
         out = {
             "column": [self.columns[n] for n in order],
-            "main variance": self.main[order].tolist(),
+            "main std": np.sqrt(self.main[order]).tolist(),
             "total share": self.total[order].tolist(),
             "largest difference": self.largest[order].tolist(),
             "at": [amount(self.at[n]) for n in order],
@@ -100,8 +101,9 @@ class Comparison(Listing):
             " ..." if self.mean[4:].size else ""
         )
         lines = [
-            f"The difference has the variance {self.variance:.3g}, {aligned_percent(self.share)} "
-            f"of that of a, and the mean {mean}. Correlation: {self.correlation:.4g}."
+            f"The difference has the standard deviation {math.sqrt(self.variance):.3g}, "
+            f"{aligned_percent(self.share)} of the variance of a, and the mean {mean}. "
+            f"Correlation: {self.correlation:.4g}."
         ]
         shown = [row for row in self.interactions.rows[:3] if row.share >= 5e-4]
         if shown:
@@ -145,6 +147,9 @@ def compare(a: FittedModel, b: FittedModel, background: Any = None) -> Compariso
     """
     check_comparable(a, b)
     both = write_both(a, b)
+    if is_relative(a):
+        matrix = centring(a.tensor_.n_outputs)
+        both = both[0].weigh_outputs(matrix), both[1].weigh_outputs(matrix)
     difference = combine(*both, (1.0, -1.0))
     marginals = marginals_with(a, difference.columns_, difference.explained, background)
     first, second, rest = (one.read(marginals) for one in (*both, difference))
@@ -156,7 +161,8 @@ def compare(a: FittedModel, b: FittedModel, background: Any = None) -> Compariso
     main, found = _list_terms(rest, variance, difference.tensor_.rank)
     names = output_names(a)
     jumps = [np.union1d(first.jumps(n), second.jumps(n)) for n in range(rest.n_columns)]
-    effects = effects_of(first, names, jumps=jumps), effects_of(second, names, jumps=jumps)
+    classes = class_list(a)
+    effects = effects_of(first, names, classes, jumps), effects_of(second, names, classes, jumps)
     largest = [_largest(*pair) for pair in zip(*(e.values for e in effects), effects[0].grid)]
     scale = math.sqrt(of_a * of_b)
     return Comparison(
@@ -197,7 +203,7 @@ def check_comparable(a: FittedModel, b: FittedModel) -> None:
     _check_columns(a, b)
     pairs = {
         "outputs": (a.tensor_.n_outputs, b.tensor_.n_outputs),
-        "classes": tuple(_classes(model) for model in (a, b)),
+        "classes": (class_list(a), class_list(b)),
         "links": (a.loss_.link_name, b.loss_.link_name),
     }
     for what, (own, other) in pairs.items():
@@ -223,11 +229,6 @@ def _check_columns(a: FittedModel, b: FittedModel) -> None:
                 f"Column {column!r} is {kind} in a and {known[1][column]} in b. Set "
                 "categorical_features so that both models agree."
             )
-
-
-def _classes(model: FittedModel) -> list[Any] | None:
-    found = classes_of(model)
-    return None if found is None else found.tolist()
 
 
 def _largest(a: np.ndarray, b: np.ndarray, grid: np.ndarray) -> tuple[float, Any, int]:

@@ -13,17 +13,26 @@ from polyadic.data.marginals import Marginal
 from polyadic.explain.cp import CPReading
 from polyadic.explain.joined import JoinedReading
 from polyadic.explain.networks import NetworkReading
+from polyadic.explain.outputs import explained_cores
 from polyadic.explain.reading import Reading
+from polyadic.networks.cores import Cores
 from polyadic.networks.cp import CPCores
 from polyadic.training.model import FittedModel, explained_maps, known_marginals
 
 
 def read(model: FittedModel, background: Any = None) -> Reading:
-    """Return the reading of a fitted model over its training marginals, or those of a table."""
+    """Return the reading of a fitted model over its training marginals, or those of a table.
+
+    Scores of three or more classes are read relative to their mean: `polyadic.explain.outputs`.
+    """
     check_is_fitted(model, "tensor_")
+    return read_cores(model, explained_cores(model), background)
+
+
+def read_cores(model: FittedModel, cores: Cores, background: Any = None) -> Reading:
+    """Return the reading of a model with these cores instead of its own."""
     marginals = marginals_over(model, background)
     check_finite(marginals)
-    cores = model.tensor_
     if isinstance(cores, CPCores):
         kind = CPReading if cores.trees is None else JoinedReading
         return kind(model, cores, marginals)

@@ -13,12 +13,15 @@ from polyadic.explain.anova import Interactions, interactions
 from polyadic.explain.effects import Effects, code_points, effects
 from polyadic.explain.listing import amount, percent
 from polyadic.explain.models import code
+from polyadic.explain.outputs import is_relative
 from polyadic.explain.shapley import explain_coded
 from polyadic.training.model import FittedModel, classes_of
 
 # Chosen by hand:
 _LEAST_SHARE = 0.001  # of the variance; weaker terms get no sentence
 _MOST_DIGITS = 6  # decimals; smaller numbers are written in powers of ten
+_MOST_OUTPUTS = 2  # of many classes, that a sentence tells of
+_LEAST_WIDTH = 0.5  # share of the widest effect; weaker outputs are not told of
 _WIGGLE = 0.1  # share of its range by which a monotone effect may go against its direction
 
 
@@ -27,7 +30,7 @@ def in_words(model: FittedModel, top: int = 5, background: Any = None) -> list[s
 
     Shares are of the variance of the model under the product of the columns' marginals, as in
     `interactions`; effects are those of `effects`, between the 5 % and the 95 % quantile of a
-    numeric column.
+    numeric column. Of three or more classes, a sentence tells which are moved most, and where.
 
     Examples
     --------
@@ -45,7 +48,9 @@ def in_words(model: FittedModel, top: int = 5, background: Any = None) -> list[s
     return sentences(found, interactions(model, 2, top, background), _outcome(model))
 
 
-def describe(model: FittedModel, row: Any, top: int = 5, background: Any = None) -> str:
+def describe(
+    model: FittedModel, row: Any, top: int = 5, background: Any = None, output: Any = None
+) -> str:
     """Describe in plain English how one prediction comes about.
 
     The numbers are exact Shapley values, as in `shapley`.
@@ -59,6 +64,9 @@ def describe(model: FittedModel, row: Any, top: int = 5, background: Any = None)
         How many columns to name; the effects of the others are added up.
     background : table, optional
         As in `shapley`.
+    output : label or int, optional
+        Which of three or more classes, by its label, by default the predicted one; which of several
+        numbers, by default the largest.
 
     Examples
     --------
@@ -75,9 +83,9 @@ def describe(model: FittedModel, row: Any, top: int = 5, background: Any = None)
         raise ValueError(f"top must be a whole number of at least 1, got {top!r}.")
     found = explain_coded(model, _one_row(model, row), background)
     raw = found.base + found.values[0].sum(axis=0)
-    output = int(np.argmax(raw)) if len(raw) > 1 else 0
-    own = found.values[0, :, output]
-    parts = [_opening(model, raw, found.base, output)]
+    k = int(np.argmax(raw)) if output is None else found.find_output(output)
+    own = found.values[0, :, k]
+    parts = [_opening(model, raw, found.base, k, chosen=output is not None)]
     order = np.argsort(-np.abs(own), kind="stable")
     number = _Numbers(np.append(own, own.sum()), n_digits=3)
     for n in order[:top]:
@@ -115,21 +123,26 @@ def _one_row(model: FittedModel, row: Any) -> list[np.ndarray]:
     return rows
 
 
-def _opening(model: FittedModel, raw: np.ndarray, base: np.ndarray, output: int) -> str:
+def _opening(
+    model: FittedModel, raw: np.ndarray, base: np.ndarray, output: int, chosen: bool
+) -> str:
     """Return the first sentence: what is predicted, and what the average is."""
     both = model.response(np.array([raw, base]))
     classes = classes_of(model)
     if classes is not None:
         label = classes.tolist()[output if len(raw) > 1 else -1]
         score = _Numbers(np.array([raw[output], base[output], 0.0]))
+        relative = ", relative to the mean over the classes," if is_relative(model) else ""
         return (
-            f"The probability of {label!r} is {100 * both[0, output]:.0f} %. Its score is "
+            f"The probability of {label!r} is {_share(both[0, output])}. Its score{relative} is "
             f"{score(raw[output])}, and {score(base[output])} on average."
         )
     number = _Numbers(np.array([raw[output], base[output]]), n_digits=3)
     change = raw[output] - base[output]
     side = "above" if change >= 0 else "below"
     what = "The prediction" if len(raw) == 1 else f"The largest prediction, of output {output},"
+    if chosen and len(raw) > 1:
+        what = f"The prediction of output {output}"
     text = (
         f"{what} is {number(raw[output])}, {number(abs(change))} {side} the average of "
         f"{number(base[output])}."
@@ -137,6 +150,18 @@ def _opening(model: FittedModel, raw: np.ndarray, base: np.ndarray, output: int)
     if np.allclose(both, [raw, base]):
         return text
     return f"The prediction is {both[0, output]:.4g}. On the raw scale: {text}"
+
+
+def _share(probability: float) -> str:
+    """Write a probability in per cent; never one that is not certain as 0 or 100 %.
+
+    >>> _share(0.123), _share(5e-9), _share(0.9999)
+    ('12 %', 'below 0.1 %', 'above 99.9 %')
+    """
+    if min(probability, 1.0 - probability) < 5e-4:
+        return "below 0.1 %" if probability < 0.5 else "above 99.9 %"
+    digits = 0 if 0.05 <= probability <= 0.95 else 1
+    return f"{100 * probability:.{digits}f} %"
 
 
 def _holds(value: Any) -> str:
@@ -165,7 +190,7 @@ def sentences(found: Effects, terms: Interactions, outcome: str = "the predictio
 
 
 def _outcome(model: FittedModel) -> str:
-    """Return what to call the raw prediction in a sentence."""
+    """Return what to call the raw prediction in a sentence, of a single output."""
     classes = classes_of(model)
     if classes is not None:
         return f"the score of {classes.tolist()[-1]!r}"
@@ -176,22 +201,39 @@ def _outcome(model: FittedModel) -> str:
 
 def _effect(found: Effects, n: int, outcome: str) -> str:
     """Describe one main effect."""
-    name, grid, ends = found.columns[n], found.grid[n], found.ends[n]
-    n_outputs = found.values[n].shape[1]
-    if n_outputs > 1:
-        return f"{name} matters by itself, over all {n_outputs} outputs"
-    value = found.values[n][:, 0]
-    if ends is None:
-        effect = _Numbers(value, signed=True)
-        low, high = np.argmin(value), np.argmax(value)
-        return (
-            f"{name} moves {outcome} from {effect(value[low])} for {grid[low]!r} "
-            f"to {effect(value[high])} for {grid[high]!r}"
-        )
-    inside = (grid >= ends[0]) & (grid <= ends[1])
-    if inside.sum() < 2:  # nearly all rows have one value, so show all points
-        inside[:] = True
-    return f"{name} {_curve(grid[inside], value[inside], outcome)}"
+    grid, ends, values = found.grid[n], found.ends[n], found.values[n]
+    if ends is not None:
+        inside = (grid >= ends[0]) & (grid <= ends[1])
+        if inside.sum() < 2:  # nearly all rows have one value, so show all points
+            inside[:] = True
+        grid, values = grid[inside], values[inside]
+    told = []
+    for k in _strongest(values):
+        what = outcome if values.shape[1] == 1 else _name_output(found, k)
+        describe_one = _categories if ends is None else _curve
+        told.append(describe_one(grid, values[:, k], what))
+    return f"{found.columns[n]} {'; it '.join(told)}"
+
+
+def _strongest(values: np.ndarray) -> np.ndarray:
+    """Return the outputs that a column moves most: at most two, and none far behind."""
+    width = np.ptp(values, axis=0)
+    order = np.argsort(-width, kind="stable")[:_MOST_OUTPUTS]
+    return order[width[order] >= _LEAST_WIDTH * width[order[0]]]
+
+
+def _name_output(found: Effects, k: int) -> str:
+    return found.outputs[k] if found.classes is None else f"the score of {found.classes[k]!r}"
+
+
+def _categories(names: np.ndarray, y: np.ndarray, outcome: str) -> str:
+    """Describe the effect of a categorical column."""
+    effect = _Numbers(y, signed=True)
+    low, high = np.argmin(y), np.argmax(y)
+    return (
+        f"moves {outcome} from {effect(y[low])} for {names[low]!r} "
+        f"to {effect(y[high])} for {names[high]!r}"
+    )
 
 
 def _curve(x: np.ndarray, y: np.ndarray, outcome: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from polyadic import explain
 from polyadic.data import marginals
 from polyadic.data.columns import Column
+from polyadic.explain.outputs import centring, explained_raw, is_relative
 from polyadic.networks.cp import CPCores
 from polyadic.objective import losses
 from polyadic.page import quality
@@ -44,8 +46,9 @@ def gather(
     actual = None if y is None else model.code_target(y, n_rows)
     known = _marginals(model, coded)
     raw = model.raw(X)
-    shown = quality.even_ranks(raw[:, 0], _POINTS)
-    picked = shown[quality.even_ranks(raw[shown, 0], _ROWS)]
+    first = explained_raw(model, raw)[:, 0]
+    shown = quality.even_ranks(first, _POINTS)
+    picked = shown[quality.even_ranks(first[shown], _ROWS)]
     kept = [
         _kept(column, own, x[picked])
         for column, own, x in zip(model.columns_.columns, known, coded)
@@ -64,7 +67,8 @@ def gather(
         "n_rows": n_rows,
         "background": "the training rows" if background is None else "the rows passed",
         "quality": None if actual is None else _quality(model, actual, raw, shown),
-        "model": model_payload(cores, model.maps_, known, kept),
+        "model": model_payload(_shown_cores(model, cores), model.maps_, known, kept),
+        "relative": is_relative(model),
         "columns": [
             _column(*parts) for parts in zip(model.columns_.columns, model.maps_, known, kept)
         ],
@@ -74,6 +78,17 @@ def gather(
 
 
 # ---- the model and its columns -------------------------------------------------------------------
+
+
+def _shown_cores(model: FittedModel, cores: CPCores) -> CPCores:
+    """Return cores with relative scores of many classes; the page subtracts the means of trees.
+
+    A value for every class in each leaf would make a page of trees much larger.
+    """
+    if not is_relative(model):
+        return cores
+    smooth = replace(cores, trees=None).weigh_outputs(centring(cores.n_outputs))
+    return replace(smooth, trees=cores.trees)
 
 
 def _marginals(model: FittedModel, coded: list[np.ndarray]) -> list[marginals.Marginal]:

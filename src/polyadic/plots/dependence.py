@@ -8,12 +8,13 @@ import numpy as np
 
 from polyadic.data.tables import is_missing
 from polyadic.explain import PartialDependence
+from polyadic.explain.outputs import find_output
 from polyadic.plots.style import (
     BLUE,
     GREY,
     INK,
     amount,
-    check_output,
+    class_title,
     colour_map,
     expect,
     new_axes,
@@ -30,7 +31,7 @@ _FAR = 0.2  # an end point farther from its neighbour than this share of the ran
 _FINE = 12  # points of a grid from which end points may be left out
 
 
-def interaction(result: PartialDependence, ax: Axes | None = None, output: int = 0) -> Axes:
+def interaction(result: PartialDependence, ax: Axes | None = None, output: Any = None) -> Axes:
     """Draw a partial dependence: two columns as a heat map, one as a curve.
 
     The colours of a pure interaction are centred at zero: red is above the sum of what the columns
@@ -43,8 +44,8 @@ def interaction(result: PartialDependence, ax: Axes | None = None, output: int =
         From `polyadic.explain.partial_dependence`; with ``pure=True`` for interactions.
     ax : matplotlib axes, optional
         Where to draw; by default a new figure.
-    output : int
-        Which of several outputs to draw.
+    output : label or int, optional
+        Which of several classes, by its label, or of several numbers; by default the first.
 
     Returns
     -------
@@ -52,7 +53,8 @@ def interaction(result: PartialDependence, ax: Axes | None = None, output: int =
     """
     source = "explain.partial_dependence(model, columns)"
     expect("interaction", result, {PartialDependence: source})
-    values = result.values[..., check_output(output, result.outputs)]
+    k = find_output(output, result.outputs, result.classes)
+    values = result.values[..., k]
     free = [i for i, points in enumerate(result.grid) if len(points) > 1]
     if len(free) > 2:
         raise ValueError(
@@ -65,10 +67,11 @@ def interaction(result: PartialDependence, ax: Axes | None = None, output: int =
     values = values.reshape([len(points) for points in grids])
     ax = new_axes(ax, 6.0, 4.6 if len(free) == 2 else 3.6)
     names = [result.columns[i] for i in free]
-    (_heat_map if len(free) == 2 else _line)(ax, names, grids, values, result, output)
+    (_heat_map if len(free) == 2 else _line)(ax, names, grids, values, result, k)
     ax.tick_params(colors=INK, labelsize=9)
     fixed_values = [f"{short(result.columns[i])} = {amount(result.grid[i][0])}" for i in fixed]
-    title = ", ".join([" and ".join(short(name) for name in names), *fixed_values])
+    parts = [" and ".join(short(name) for name in names), *fixed_values, class_title(result, k)]
+    title = ", ".join(part for part in parts if part)
     ax.set_title(title, loc="left", fontsize=11)
     return ax
 
@@ -173,5 +176,7 @@ def _label(result: PartialDependence, output: int) -> str:
         what = "effect (raw scale)"
     elif not result.pure and result.scale == "raw":
         what = "mean raw prediction"
+    elif result.scale == "probability":
+        what = "mean probability"
     name = result.outputs[output]
     return f"{what} for {short(name, 16)}" if name else what

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from polyadic.explain import Effects
 from polyadic.explain.listing import percent
+from polyadic.explain.outputs import find_output
 from polyadic.plots.style import (
     GREY,
     OUTPUTS,
     PALE,
+    class_title,
     colour_of,
     expect,
     pyplot,
@@ -30,7 +33,7 @@ _STRIP = 0.14  # of a panel's height, for the density below the curve
 _LEAST_MISSING = 5e-4  # share of the rows from which a missing value is drawn
 
 
-def effects(result: Effects, top: int = 8, axes: Any = None) -> np.ndarray:
+def effects(result: Effects, top: int = 8, axes: Any = None, output: Any = None) -> np.ndarray:
     """Draw the main effects of the strongest columns side by side, on one scale.
 
     The title of a panel has the column and the share of the variance due to its effect. The pale
@@ -45,19 +48,41 @@ def effects(result: Effects, top: int = 8, axes: Any = None) -> np.ndarray:
         Number of columns to draw, strongest first.
     axes : array of matplotlib axes, optional
         Where to draw; by default a new figure.
+    output : label or int, optional
+        Which of several classes, by its label, or of several numbers; by default all of them, each
+        in a colour of its own.
 
     Returns
     -------
     axes : array of matplotlib axes
     """
     expect("effects", result, {Effects: "explain.effects(model)"})
-    return draw_panels(result, top, axes)
+    if output is None:
+        return draw_panels(result, top, axes)
+    k = find_output(output, result.outputs, result.classes)
+    return draw_panels(_one_output(result, k), top, axes, title=class_title(result, k))
 
 
-def draw_panels(result: Effects, top: int, axes: Any, one_scale: bool = True) -> np.ndarray:
+def _one_output(result: Effects, k: int) -> Effects:
+    """Return one of several outputs."""
+    return replace(
+        result,
+        outputs=result.outputs[k : k + 1],
+        base=result.base[k : k + 1],
+        values=[own[:, k : k + 1] for own in result.values],
+        missing=[own[k : k + 1] for own in result.missing],
+    )
+
+
+def draw_panels(
+    result: Effects, top: int, axes: Any, one_scale: bool = True, title: str = ""
+) -> np.ndarray:
     """Draw one panel for each of the strongest columns, on one scale or each on its own."""
     order = np.argsort(-result.variance, kind="stable")[:top]
-    axes = np.asarray(_panels(len(order), one_scale) if axes is None else axes)
+    if axes is None:
+        axes = _panels(len(order), one_scale)
+        axes.flat[0].figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    axes = np.asarray(axes)
     flat = axes.ravel()
     for ax in flat[len(order) :]:
         ax.set_visible(False)
@@ -87,15 +112,16 @@ def _panels(n_columns: int, one_scale: bool) -> Any:
 
 def _level(result: Effects) -> np.ndarray:
     """Return the value of each output at which an effect is zero, (L,)."""
-    return result.base if result.scale == "response" else np.zeros(len(result.base))
+    return np.zeros(len(result.base)) if result.scale == "raw" else result.base
 
 
 def _scale_name(result: Effects) -> str:
+    one = len(result.outputs) == 1 and result.classes is not None
     if result.scale == "raw":
-        return "effect (raw scale)"
-    if len(result.outputs) == 1 and result.outputs[0]:
-        return f"probability of {short(result.outputs[0], 14)}"
-    return "prediction"
+        return f"effect on score of {short(result.outputs[0], 14)}" if one else "effect (raw scale)"
+    if result.scale == "probability":
+        return f"probability of {short(result.outputs[0], 14)}" if one else "mean probability"
+    return "mean prediction"
 
 
 def _missing_share(result: Effects, n: int) -> float:

@@ -17,12 +17,12 @@ from polyadic.plots.style import (
     SLATE,
     WARM,
     amount,
-    check_output,
+    axis_label,
+    class_title,
     colour_map,
     expect,
     left_out,
     new_axes,
-    raw_label,
     short,
     tidy,
 )
@@ -38,11 +38,12 @@ _STEP = 0.1  # of a line's height: largest distance between points of the same b
 
 
 def waterfall(
-    result: Shapley, row: int = 0, output: int = 0, top: int = 10, ax: Axes | None = None
+    result: Shapley, row: int = 0, output: Any = None, top: int = 10, ax: Axes | None = None
 ) -> Axes:
     """Draw how the columns lead from the mean prediction to that of one row.
 
-    From top to bottom: the mean, what each column adds (red) or takes away (blue), strongest
+    From top to bottom: the mean, or on the scale of probabilities what is predicted at the mean
+    score, what each column adds (red) or takes away (blue), strongest
     first, the sum of the other columns, and the prediction.
 
     Parameters
@@ -51,8 +52,9 @@ def waterfall(
         From `polyadic.explain.shapley`.
     row : int
         Which of its rows.
-    output : int
-        Which of several outputs.
+    output : label or int, optional
+        Which of three or more classes, by its label, by default the predicted one; which of several
+        numbers, by default the first.
     top : int
         Number of columns with a bar of their own.
     ax : matplotlib axes, optional
@@ -63,10 +65,10 @@ def waterfall(
     ax : matplotlib axes
     """
     expect("waterfall", result, _SOURCE)
-    output = check_output(output, result.outputs)
     if not -len(result) <= row < len(result):
         raise ValueError(f"There is no row {row}; there are {len(result)}, counted from 0.")
-    own = result.values[row, :, output]
+    k = result.find_output(output, row)
+    own = result.values[row, :, k]
     order = np.argsort(-np.abs(own), kind="stable")
     steps = list(own[order[:top]])
     names = [f"{short(result.columns[n])} = {amount(result.data[n][row])}" for n in order[:top]]
@@ -75,10 +77,12 @@ def waterfall(
         steps.append(own[rest].sum())
         names.append("other column" if len(rest) == 1 else f"other {len(rest)} columns")
     ax = new_axes(ax, 7.0, 1.4 + 0.32 * len(steps))
-    levels = result.base[output] + np.concatenate([[0.0], np.cumsum(steps)])
+    levels = result.base[k] + np.concatenate([[0.0], np.cumsum(steps)])
     _draw_steps(ax, levels)
-    ax.set_yticks(np.arange(len(steps) + 2), ["mean prediction", *names, "prediction"])
-    ax.set_xlabel(raw_label(result.outputs, output))
+    start = "mean prediction" if result.scale == "raw" else "at the mean score"
+    ax.set_yticks(np.arange(len(steps) + 2), [start, *names, "prediction"])
+    ax.set_xlabel(axis_label(result, k))
+    ax.set_title(class_title(result, k), loc="left", fontsize=11)
     return ax
 
 
@@ -115,7 +119,7 @@ def _signed(value: float, digits: int) -> str:
     return ("+" if round(float(value), digits) > 0 else "") + _plain(value, digits)
 
 
-def beeswarm(result: Shapley, output: int = 0, top: int = 10, ax: Axes | None = None) -> Axes:
+def beeswarm(result: Shapley, output: Any = None, top: int = 10, ax: Axes | None = None) -> Axes:
     """Draw the Shapley values of many rows, one line per column, one point per row.
 
     The colour of a point is the rank of the row's value in the column: blue is low, red is high.
@@ -126,8 +130,9 @@ def beeswarm(result: Shapley, output: int = 0, top: int = 10, ax: Axes | None = 
     ----------
     result : Shapley
         From `polyadic.explain.shapley`.
-    output : int
-        Which of several outputs.
+    output : label or int, optional
+        Which of three or more classes, by its label, by default the one that is predicted most
+        often for these rows; which of several numbers, by default the first.
     top : int
         Number of columns to draw, largest mean absolute value of this output first.
     ax : matplotlib axes, optional
@@ -138,8 +143,8 @@ def beeswarm(result: Shapley, output: int = 0, top: int = 10, ax: Axes | None = 
     ax : matplotlib axes
     """
     expect("beeswarm", result, _SOURCE)
-    output = check_output(output, result.outputs)
-    values = result.values[:, :, output]
+    k = result.find_output(output)
+    values = result.values[:, :, k]
     size = np.abs(values).mean(axis=0)
     order = np.argsort(-size, kind="stable")[:top]
     ax = new_axes(ax, 7.4, 1.1 + 0.42 * len(order))
@@ -153,7 +158,8 @@ def beeswarm(result: Shapley, output: int = 0, top: int = 10, ax: Axes | None = 
     ax.set_xlim(low - 0.04 * span, high + 0.04 * span)
     ax.set_ylim(max(len(order), 1) - 0.4, -0.6)
     ax.set_yticks(np.arange(len(order)), [short(result.columns[n]) for n in order])
-    ax.set_xlabel("adds to the " + raw_label(result.outputs, output))
+    ax.set_xlabel("adds to the " + axis_label(result, k))
+    ax.set_title(class_title(result, k), loc="left", fontsize=11)
     tidy(ax, "x")
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)

@@ -64,7 +64,7 @@ def importance(result: Any, top: int = 15, ax: Axes | None = None) -> Axes:
         ax.set_xlabel("share of the variance")
     elif isinstance(result, Shapley):
         _stack(ax, result, order)
-        ax.set_xlabel("mean absolute Shapley value (raw scale)")
+        ax.set_xlabel(f"mean absolute Shapley value ({result.scale} scale)")
     else:
         ax.barh(places, size[order], 0.72, color=BLUE)
         ax.set_xlabel("share of the variance by itself")

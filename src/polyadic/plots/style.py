@@ -68,13 +68,6 @@ def expect(function: str, result: Any, kinds: Mapping[Any, str]) -> None:
     raise TypeError(f"plots.{function} draws {wanted}, got {type(result).__name__}.")
 
 
-def check_output(output: int, names: list[str]) -> int:
-    """Return the number of an output, from 0; refuse one that does not exist."""
-    if not -len(names) <= output < len(names):
-        raise ValueError(f"There is no output {output}; there are {len(names)}, counted from 0.")
-    return output % len(names)
-
-
 def short(name: Any, most: int = 24) -> str:
     """Return a name that fits beside an axis.
 
@@ -97,9 +90,18 @@ def amount(value: Any) -> str:
     return short(listing.amount(value), 18)
 
 
-def raw_label(outputs: list[str], output: int) -> str:
-    """Return the label of an axis of raw predictions."""
-    return "raw prediction" + (f" for {short(outputs[output])}" if outputs[output] else "")
+def axis_label(result: Any, output: int) -> str:
+    """Return the label of an axis of predictions: of one output, on the scale of a result."""
+    name = short(result.outputs[output])
+    if result.classes is not None:
+        return f"{'score' if result.scale == 'raw' else 'probability'} of {name}"
+    return f"{'raw ' * (result.scale == 'raw')}prediction{f' for {name}' if name else ''}"
+
+
+def class_title(result: Any, output: int) -> str:
+    """Return which of many classes is drawn; an empty text where there is no choice."""
+    many = result.classes is not None and len(result.outputs) > 1
+    return f"Class {short(result.outputs[output])}" if many else ""
 
 
 def left_out(ax: Axes, n_hidden: int) -> None:
