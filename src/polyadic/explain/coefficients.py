@@ -17,14 +17,14 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from polyadic.data.marginals import Marginal
 from polyadic.explain.elements import Elements, elements_of
-from polyadic.explain.listing import Listing
+from polyadic.explain.listing import Listing, number
 from polyadic.explain.models import find_columns, read
 from polyadic.explain.networks import contract_grid, weighed
 from polyadic.explain.reading import ColumnSet, outer
+from polyadic.explain.wrapped import unwrap
 from polyadic.networks.cp import CPCores
 from polyadic.training.model import FittedModel, known_marginals
 
@@ -72,7 +72,9 @@ class Coefficients(Listing):
 
     def footer(self) -> str:
         """Return the constant, and how many products there are."""
-        return f"Constant {self.constant:.4g}. {len(self.rows)} of {self.n_products:,} products."
+        return (
+            f"Constant {number(self.constant)}. {len(self.rows)} of {self.n_products:,} products."
+        )
 
 
 def coefficient(model: FittedModel, product: Mapping[Any, Any], output: int = 0) -> float:
@@ -105,7 +107,7 @@ def coefficient(model: FittedModel, product: Mapping[Any, Any], output: int = 0)
     >>> round(coefficient(model, {"x0": 1, "x1": 1}), 1)
     3.0
     """
-    check_is_fitted(model, "tensor_")
+    model = unwrap(model)
     expansion = _Expansion(model)
     _check_output(output, len(expansion.intercept))
     if not isinstance(product, Mapping):
@@ -113,7 +115,7 @@ def coefficient(model: FittedModel, product: Mapping[Any, Any], output: int = 0)
             "product must be a dict from column to power, category or element, such as "
             f"{{{model.columns_.names[0]!r}: 1}}, got {product!r}."
         )
-    columns = find_columns(model, list(product))
+    columns = find_columns(model.columns_.names, list(product))
     chosen = {n: expansion.elements[n].find(v) for n, v in zip(columns, product.values())}
     return expansion.at({n: k for n, k in chosen.items() if k != 0})[output]
 
@@ -159,6 +161,7 @@ def coefficients(
     x0                 2  5.69
     Constant 7. 2 of 8 products.
     """
+    model = unwrap(model)
     marginals = read(model, background).marginals
     expansion = _Expansion(model)
     _check_output(output, len(expansion.intercept))

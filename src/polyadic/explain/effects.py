@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -13,10 +13,12 @@ from polyadic.data.columns import Column
 from polyadic.data.marginals import FEW_VALUES, Marginal, design, share_below
 from polyadic.data.tables import is_missing
 from polyadic.explain.anova import main_shares
-from polyadic.explain.listing import Listing
+from polyadic.explain.effect import Effect, point_frame
+from polyadic.explain.listing import Listing, number
 from polyadic.explain.models import code, find_columns, read
 from polyadic.explain.reading import Reading
-from polyadic.training.model import FittedModel, output_names
+from polyadic.explain.wrapped import unwrap
+from polyadic.training.model import UNNAMED, FittedModel, Target, output_names, target_of
 
 SCALES = ("raw", "response")
 # Chosen by hand:
@@ -25,11 +27,15 @@ _GRID_POINTS = {1: 101, 2: 41, 3: 17}  # per column of a partial dependence, by 
 _BINS = 24  # of a density
 _ENDS = (5, 95)  # per cent of the rows: the range in which effects are described in words
 _MOST_POINTS = 4_000_000  # of a grid, times outputs
+_BY_COLUMN = ("grid", "values", "missing", "edges", "density", "variance", "share", "ends")
 
 
 @dataclass(frozen=True, repr=False)
 class Effects(Listing):
     """The main effect of each column on a grid; prints itself as a table.
+
+    `found["age"]` or `found[0]` is the `Effect` of one column, `found[["age", "sex"]]` are the
+    `Effects` of some; `len(found)` is the number of columns, and iteration yields each `Effect`.
 
     Attributes
     ----------
@@ -55,6 +61,8 @@ class Effects(Listing):
         The 5 % and 95 % quantiles: the middle nine tenths of the rows lie between them.
     scale : str
         "raw" or "response".
+    target : Target
+        What the effects are on: the name of y, and whether a link follows.
     """
 
     columns: list[str]
@@ -69,6 +77,32 @@ class Effects(Listing):
     share: np.ndarray
     ends: list[tuple[float, float] | None]
     scale: str
+    target: Target = UNNAMED
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __iter__(self) -> Iterator[Effect]:
+        return (self[n] for n in range(len(self)))
+
+    def __contains__(self, column: object) -> bool:
+        return column in self.columns
+
+    def __getitem__(self, key: Any) -> Any:
+        chosen = find_columns(self.columns, key if isinstance(key, list) else [key])
+        names = [self.columns[n] for n in chosen]
+        own: dict[str, Any] = {f: [getattr(self, f)[n] for n in chosen] for f in _BY_COLUMN}
+        if isinstance(key, list):
+            own |= {field: np.array(own[field]) for field in ("variance", "share")}
+            return replace(self, columns=names, **own)
+        one = {field: values[0] for field, values in own.items()}
+        return Effect(
+            names[0], self.outputs, self.base, **one, scale=self.scale, target=self.target
+        )
+
+    def footer(self) -> str:
+        """Return the unit of the effects."""
+        return self.target.note()
 
     def table(self) -> dict[str, list[Any]]:
         """Return variance, share and range of every effect, strongest first."""
@@ -95,6 +129,8 @@ class PartialDependence:
     pure : bool
         Whether all terms of fewer columns, and the base, are subtracted.
     scale : str
+    target : Target
+        As in `Effects`.
     """
 
     columns: list[str]
@@ -103,30 +139,29 @@ class PartialDependence:
     values: np.ndarray
     pure: bool
     scale: str
+    target: Target = UNNAMED
 
     def __repr__(self) -> str:
         what = "Pure interaction" if self.pure else "Partial dependence"
         sizes = " x ".join(str(len(g)) for g in self.grid)
-        low, high = np.min(self.values), np.max(self.values)
-        return (
-            f"{what} of {', '.join(self.columns)} on {sizes} points, from {low:.4g} to {high:.4g}."
-        )
+        low, high = number(np.min(self.values)), number(np.max(self.values))
+        told = f"{what} of {', '.join(self.columns)} on {sizes} points, from {low} to {high}."
+        return f"{told} {self.target.note()}".rstrip()
 
     def to_pandas(self) -> Any:
         """Return one line per point, with the columns' values and one column per output."""
-        import pandas as pd
-
         points = np.meshgrid(*(np.arange(len(g)) for g in self.grid), indexing="ij")
         frame = {c: g[p.ravel()] for c, g, p in zip(self.columns, self.grid, points)}
-        for name, values in zip(self.outputs, self.values.reshape(-1, len(self.outputs)).T):
-            label = f"prediction {name}".rstrip()
-            while label in frame:  # a column may have any name
-                label += "_"
-            frame[label] = values
-        return pd.DataFrame(frame)
+        values = self.values.reshape(-1, len(self.outputs))
+        return point_frame(frame, "prediction", self.outputs, values)
 
 
-def effects(model: FittedModel, background: Any = None, scale: str = "raw") -> Effects:
+def effects(
+    model: FittedModel,
+    background: Any = None,
+    scale: str = "raw",
+    columns: Sequence[str | int] | None = None,
+) -> Effects:
     """Return the main effect of each column, with all other columns averaged out.
 
     f_n(x_n) = u_n(x_n) + sum_r C_r g_nr(x_n) prod_{m != n} mu_mr, less its mean over the rows,
@@ -139,6 +174,8 @@ def effects(model: FittedModel, background: Any = None, scale: str = "raw") -> E
         Gives the marginals and the grids; by default the training table, which the model keeps.
     scale : "raw" or "response"
         "response" returns the prediction, such as a probability, from base and effect alone.
+    columns : list of str or int, optional
+        Which columns, in this order; by default all.
 
     Returns
     -------
@@ -152,12 +189,15 @@ def effects(model: FittedModel, background: Any = None, scale: str = "raw") -> E
     >>> y = 3 * X[:, 0] + X[:, 0] * X[:, 1]
     >>> model = CPRegressor(n_members=1, rank=8, max_iter=60, random_state=0).fit(X, y)
     >>> found = effects(model)
-    >>> bool(np.corrcoef(found.grid[0], found.values[0][:, 0])[0, 1] > 0.99)
+    >>> bool(np.corrcoef(found["x0"].grid, found["x0"].values[:, 0])[0, 1] > 0.99)
     True
     """
     _check_scale(scale)
+    model = unwrap(model)
     response = model.response if scale == "response" else None
-    return effects_of(read(model, background), output_names(model), response)
+    every = effects_of(read(model, background), output_names(model), response)
+    every = replace(every, target=target_of(model, scale))
+    return every if columns is None else every[_listed(columns)]
 
 
 def effects_of(
@@ -250,7 +290,7 @@ def partial_dependence(
         raise ValueError(
             "pure=True returns a difference, which has no scale='response'. Set scale='raw'."
         )
-    wanted = [columns] if isinstance(columns, str | int | np.integer) else list(columns)
+    model, wanted = unwrap(model), _listed(columns)
     if not 1 <= len(wanted) <= 3:
         raise ValueError(f"columns must name one, two or three columns, got {len(wanted)}.")
     reading = read(model, background if pure else None) if background is None or pure else None
@@ -258,7 +298,7 @@ def partial_dependence(
     if reading is None:
         rows = code(model, background)
         reading = read(model, background)
-    term = find_columns(model, wanted)
+    term = find_columns(model.columns_.names, wanted)
     points, codes = _points(model, term, grid, reading.marginals)
     order = np.argsort(term)  # a reading takes the columns in their order
     designs = [design(reading.maps[term[i]], codes[i]) for i in order]
@@ -267,7 +307,13 @@ def partial_dependence(
     if scale == "response":
         found = model.response(found.reshape(-1, found.shape[-1])).reshape(found.shape)
     names = [model.columns_.names[n] for n in term]
-    return PartialDependence(names, output_names(model), points, found, pure, scale)
+    target = target_of(model, scale)
+    return PartialDependence(names, output_names(model), points, found, pure, scale, target)
+
+
+def _listed(columns: str | int | Sequence[str | int]) -> list[str | int]:
+    """Return one column, or several, as a list."""
+    return [columns] if isinstance(columns, str | int | np.integer) else list(columns)
 
 
 def _check_scale(scale: str) -> None:

@@ -8,15 +8,23 @@ give it exactly, in O(N^2 R) per row for all columns at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from polyadic.explain.listing import Listing
+from polyadic.explain.listing import Listing, amount, number, pandas
 from polyadic.explain.models import code, read
 from polyadic.explain.reading import Reading
-from polyadic.training.model import FittedModel, output_names, threads_of
+from polyadic.explain.wrapped import unwrap
+from polyadic.training.model import (
+    UNNAMED,
+    FittedModel,
+    Target,
+    output_names,
+    target_of,
+    threads_of,
+)
 
 _MOST_NUMBERS = 250_000_000  # (float64, 2 GB) of a result; chosen by hand
 
@@ -35,6 +43,10 @@ class Shapley(Listing):
     outputs : list of L str
     data : list of N arrays, (n,)
         The values of the rows.
+    target : Target
+        What the values add up to: the name of y, and whether a link follows.
+    index : pandas Index, or None
+        That of the rows, where they are a pandas frame.
     """
 
     values: np.ndarray
@@ -42,6 +54,8 @@ class Shapley(Listing):
     columns: list[str]
     outputs: list[str]
     data: list[np.ndarray]
+    target: Target = UNNAMED
+    index: Any = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -58,16 +72,29 @@ class Shapley(Listing):
         order = np.argsort(-size, kind="stable")
         names = [self.columns[n] for n in order]
         if one:
-            held = [_plain(self.data[n][0]) for n in order]
+            held = [amount(self.data[n][0]) for n in order]
             return {"column": names, "value": held, "adds": self.values[0, order, 0].tolist()}
         return {"column": names, "mean |value|": self.importance[order].tolist()}
 
     def footer(self) -> str:
         """Return the base that the values are added to."""
-        base = ", ".join(f"{b:.4g}" for b in self.base)
+        base = ", ".join(number(b) for b in self.base)
         if len(self) == 1 and len(self.base) == 1:
-            return f"Base {base}, prediction {self.base[0] + self.values[0, :, 0].sum():.4g} (raw)."
-        return f"{len(self)} rows. Base {base} (raw)."
+            total = self.base[0] + self.values[0, :, 0].sum()
+            return f"Base {base}, {self.target.prediction()} {number(total)}."
+        return f"{len(self):,} rows. Base {base}. {self.target.note()}".rstrip()
+
+    def to_pandas(self) -> Any:
+        """Return the values as a pandas frame, rows x columns.
+
+        With several outputs its columns have two levels: the output, then the column.
+        """
+        pd, (n, n_columns, n_outputs) = pandas(), self.values.shape
+        if n_outputs == 1:
+            return pd.DataFrame(self.values[:, :, 0], self.index, self.columns)
+        both = pd.MultiIndex.from_product([self.outputs, self.columns], names=["output", "column"])
+        values = np.swapaxes(self.values, 1, 2).reshape(n, n_outputs * n_columns)
+        return pd.DataFrame(values, self.index, both)
 
     def to_shap(self) -> Any:
         """Return a `shap.Explanation`, for the plots of the package shap.
@@ -150,7 +177,9 @@ def shapley(model: FittedModel, X: Any, background: Any = None) -> Shapley:
     >>> bool(np.allclose(found.base + found.values.sum(axis=1), model.raw(X[:10]), atol=1e-5))
     True
     """
-    return explain_coded(model, code(model, X), background)
+    model = unwrap(model)
+    found = explain_coded(model, code(model, X), background)
+    return replace(found, index=X.index) if hasattr(X, "iloc") else found
 
 
 def explain_coded(model: FittedModel, rows: list[np.ndarray], background: Any) -> Shapley:
@@ -159,7 +188,12 @@ def explain_coded(model: FittedModel, rows: list[np.ndarray], background: Any) -
     _check_size(len(rows[0]) * reading.n_columns * model.tensor_.n_outputs)
     values, base = reading.shapley(rows, other, threads_of(model))
     return Shapley(
-        values, base, model.columns_.names, output_names(model), decode_rows(model, rows)
+        values,
+        base,
+        model.columns_.names,
+        output_names(model),
+        decode_rows(model, rows),
+        target_of(model),
     )
 
 
@@ -176,6 +210,7 @@ def shapley_interactions(model: FittedModel, X: Any, background: Any = None) -> 
     ShapleyInteractions
         In the convention of the package shap: each of the two entries of a pair has half its index.
     """
+    model = unwrap(model)
     rows, (reading, other) = code(model, X), _prepare(model, background)
     _check_size(len(rows[0]) * reading.n_columns**2 * model.tensor_.n_outputs)
     n_jobs = threads_of(model)
@@ -212,7 +247,3 @@ def _check_size(numbers: int) -> None:
             f"The result would hold {numbers:,} numbers, and at most {_MOST_NUMBERS:,} are "
             "allowed. Explain fewer rows at a time."
         )
-
-
-def _plain(value: Any) -> Any:
-    return f"{value:.4g}" if isinstance(value, float | np.floating) else value

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from polyadic.data.tables import is_missing
-from polyadic.explain import PartialDependence
+from polyadic.explain import PartialDependence, interactions, partial_dependence
 from polyadic.plots.style import (
     BLUE,
     GREY,
@@ -15,11 +17,14 @@ from polyadic.plots.style import (
     amount,
     check_output,
     colour_map,
-    expect,
+    effect_label,
     new_axes,
+    prediction_label,
+    result_of,
     short,
     tidy,
 )
+from polyadic.training.model import FittedModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +35,9 @@ _FAR = 0.2  # an end point farther from its neighbour than this share of the ran
 _FINE = 12  # points of a grid from which end points may be left out
 
 
-def interaction(result: PartialDependence, ax: Axes | None = None, output: int = 0) -> Axes:
+def interaction(
+    result: Any, columns: Sequence[str | int] | None = None, ax: Axes | None = None, output: int = 0
+) -> Axes:
     """Draw a partial dependence: two columns as a heat map, one as a curve.
 
     The colours of a pure interaction are centred at zero: red is above the sum of what the columns
@@ -39,8 +46,11 @@ def interaction(result: PartialDependence, ax: Axes | None = None, output: int =
 
     Parameters
     ----------
-    result : PartialDependence
-        From `polyadic.explain.partial_dependence`; with ``pure=True`` for interactions.
+    result : PartialDependence, or a fitted model
+        From `polyadic.explain.partial_dependence`; with ``pure=True`` for interactions. Of a model,
+        the pure interaction of `columns` is drawn.
+    columns : list of str or int, optional
+        For a model only, by default its strongest pair.
     ax : matplotlib axes, optional
         Where to draw; by default a new figure.
     output : int
@@ -50,8 +60,8 @@ def interaction(result: PartialDependence, ax: Axes | None = None, output: int =
     -------
     ax : matplotlib axes
     """
-    source = "explain.partial_dependence(model, columns)"
-    expect("interaction", result, {PartialDependence: source})
+    source = {PartialDependence: "explain.partial_dependence(model, columns)"}
+    result = result_of("interaction", result, source, partial(_pure, columns=columns))
     values = result.values[..., check_output(output, result.outputs)]
     free = [i for i, points in enumerate(result.grid) if len(points) > 1]
     if len(free) > 2:
@@ -71,6 +81,16 @@ def interaction(result: PartialDependence, ax: Axes | None = None, output: int =
     title = ", ".join([" and ".join(short(name) for name in names), *fixed_values])
     ax.set_title(title, loc="left", fontsize=11)
     return ax
+
+
+def _pure(model: FittedModel, columns: Sequence[str | int] | None) -> PartialDependence:
+    """Return the pure interaction of columns of a model, by default of the strongest pair."""
+    if columns is None:
+        strongest = interactions(model, max_order=2, top=1).rows
+        if not strongest:
+            raise ValueError("The model has one column, and so no interactions to draw.")
+        columns = strongest[0].columns
+    return partial_dependence(model, columns, pure=True)
 
 
 class _Axis:
@@ -168,10 +188,10 @@ def _line(
 
 
 def _label(result: PartialDependence, output: int) -> str:
-    what = "interaction (raw scale)" if result.pure else "mean prediction"
-    if result.pure and len(result.columns) == 1:
-        what = "effect (raw scale)"
-    elif not result.pure and result.scale == "raw":
-        what = "mean raw prediction"
+    if not result.pure:
+        return "mean " + prediction_label(result.target, result.outputs, output)
+    what = effect_label(result.target)
+    if len(result.columns) > 1:
+        what = f"interaction {what}"
     name = result.outputs[output]
     return f"{what} for {short(name, 16)}" if name else what

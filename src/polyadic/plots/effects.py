@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polyadic.explain import Effects
+from polyadic.explain import effects as explain_effects
 from polyadic.explain.listing import percent
 from polyadic.plots.style import (
     GREY,
+    LABEL,
     OUTPUTS,
     PALE,
     colour_of,
-    expect,
+    effect_label,
     pyplot,
+    result_of,
     short,
     tidy,
 )
@@ -30,17 +33,18 @@ _STRIP = 0.14  # of a panel's height, for the density below the curve
 _LEAST_MISSING = 5e-4  # share of the rows from which a missing value is drawn
 
 
-def effects(result: Effects, top: int = 8, axes: Any = None) -> np.ndarray:
+def effects(result: Any, top: int = 8, axes: Any = None) -> np.ndarray:
     """Draw the main effects of the strongest columns side by side, on one scale.
 
     The title of a panel has the column and the share of the variance due to its effect. The pale
     strip below shows where the rows are; a diamond, or a hollow bar, is the effect of a missing
-    value, where rows have one. More than 16 categories are sorted by their effect.
+    value, where rows have one; their share is written below. More than 16 categories are sorted by
+    their effect.
 
     Parameters
     ----------
-    result : Effects
-        From `polyadic.explain.effects`.
+    result : Effects, or a fitted model
+        From `polyadic.explain.effects`, which is called for a model.
     top : int
         Number of columns to draw, strongest first.
     axes : array of matplotlib axes, optional
@@ -50,7 +54,8 @@ def effects(result: Effects, top: int = 8, axes: Any = None) -> np.ndarray:
     -------
     axes : array of matplotlib axes
     """
-    expect("effects", result, {Effects: "explain.effects(model)"})
+    kinds = {Effects: "explain.effects(model)"}
+    result = result_of("effects", result, kinds, explain_effects)
     return draw_panels(result, top, axes)
 
 
@@ -72,7 +77,8 @@ def draw_panels(result: Effects, top: int, axes: Any, one_scale: bool = True) ->
         _one_scale(flat[: len(order)][some], result, order[some])
     for ax in axes[:, 0] if axes.ndim == 2 else flat[:1]:
         ax.set_ylabel(_scale_name(result))
-    _legends(flat[: len(order)], result)
+    width = axes.shape[1] if axes.ndim == 2 else len(order)
+    _legend(flat[min(width, len(order)) - 1], result)
     return axes
 
 
@@ -92,10 +98,10 @@ def _level(result: Effects) -> np.ndarray:
 
 def _scale_name(result: Effects) -> str:
     if result.scale == "raw":
-        return "effect (raw scale)"
+        return effect_label(result.target)
     if len(result.outputs) == 1 and result.outputs[0]:
         return f"probability of {short(result.outputs[0], 14)}"
-    return "prediction"
+    return short(result.target.prediction(), LABEL)
 
 
 def _missing_share(result: Effects, n: int) -> float:
@@ -114,12 +120,13 @@ def _curve(ax: Axes, result: Effects, n: int) -> None:
     if share > _LEAST_MISSING:
         place, high = high + 0.06 * (high - low), high + 0.1 * (high - low)
         for k, value in enumerate(result.missing[n]):
-            label = f"missing, {percent(share)}" if k == 0 else None
             colour = colour_of(k, n_outputs)
             (mark,) = ax.plot([place], [value], "D", ms=6, mew=1.4, mec=colour, zorder=3)
-            mark.set(markerfacecolor="white", label=label)
+            mark.set(markerfacecolor="white")
+        ax.set_xlabel(f"\N{WHITE DIAMOND} missing, {percent(share)}", size=9)
     ax.set_xlim(low, high)
-    ax.locator_params(axis="x", nbins=5)
+    whole = bool(np.all(grid == np.round(grid)))  # no ticks between two years
+    ax.locator_params(axis="x", nbins=5, integer=whole)
     edges, density = result.edges[n], result.density[n]
     if edges is not None and len(density) and edges[0] < edges[-1]:
         height = density / np.diff(edges)  # so that bins of different widths are comparable
@@ -169,9 +176,8 @@ def _bars(ax: Axes, result: Effects, n: int) -> None:
             place = len(names) + (0 if few else 0.04 * len(names))
             gap = width if few else 0.03 * len(names) / n_outputs
             at = place + (k - (n_outputs - 1) / 2) * gap
-            label = f"missing, {percent(share)}" if k == 0 else None
             (bar,) = ax.bar([at], [result.missing[n][k] - level[k]], gap, bottom=level[k])
-            bar.set(facecolor="white", edgecolor=colour, linewidth=1.2, label=label)
+            bar.set(facecolor="white", edgecolor=colour, linewidth=1.2)
     strip = _STRIP * density / max(density.max(initial=0.0), 1e-300)
     ax.bar(
         places,
@@ -181,11 +187,15 @@ def _bars(ax: Axes, result: Effects, n: int) -> None:
         transform=ax.get_xaxis_transform(),
         zorder=0.4,
     )
+    below = []
     if few:
         _name(ax, names)
     else:
         ax.set_xticks([])
-        ax.set_xlabel(f"{len(names):,} categories, by effect", size=9)
+        below.append(f"{len(names):,} categories, by effect")
+    if share > _LEAST_MISSING:
+        below.append(f"\N{WHITE VERTICAL RECTANGLE} missing, {percent(share)}")
+    ax.set_xlabel("\n".join(below), size=9)
 
 
 def _name(ax: Axes, names: list[str]) -> None:
@@ -221,11 +231,11 @@ def _one_scale(axes: Any, result: Effects, order: np.ndarray) -> None:
         ax.set_yticks(ticks)
 
 
-def _legends(axes: Any, result: Effects) -> None:
-    """Name the outputs in the first panel, and missing values where they are drawn."""
-    if 1 < len(result.outputs) <= len(OUTPUTS) and len(axes):
-        for k, name in enumerate(result.outputs):
-            axes[0].plot([], [], color=colour_of(k, len(result.outputs)), label=short(name, 14))
-    for ax in axes:
-        if ax.get_legend_handles_labels()[0]:
-            ax.legend(frameon=False, fontsize=8, loc="best", handlelength=1.2)
+def _legend(ax: Axes, result: Effects) -> None:
+    """Name the outputs beside the panel at the right, where the legend covers nothing."""
+    if not 1 < len(result.outputs) <= len(OUTPUTS):
+        return
+    for k, name in enumerate(result.outputs):
+        ax.plot([], [], color=colour_of(k, len(result.outputs)), label=short(name, 14))
+    look: dict[str, Any] = {"frameon": False, "fontsize": 8, "handlelength": 1.2}
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), **look)
