@@ -235,7 +235,13 @@ def test_too_many_terms_are_refused():
 
 
 def test_an_unfitted_model_is_refused():
-    for function in (explain.terms, explain.interactions, explain.effects, explain.in_words, explain.sobol):
+    for function in (
+        explain.terms,
+        explain.interactions,
+        explain.effects,
+        explain.in_words,
+        explain.sobol,
+    ):
         with pytest.raises(NotFittedError):
             function(CPRegressor())
 
@@ -260,11 +266,13 @@ x = np.linspace(0.0, 10.0, 41)
         ),
         (np.sin(2 * x), "moves y up and down, between -1.0 at 6 and +1.0 at 1"),
         (x / 5 - 1 + 0.01 * np.sin(9 * x), "raises y: from -1.0 at 0 to +1.0 at 10"),
+        (x / 5 - 1 + 0.2 * np.sin(9 * x), "raises y overall: from -1.0 at 0 to +1.2 at 10"),
+        (1 - x / 5 - 0.5 * (abs(x - 7) < 0.3), "lowers y overall: from +1.0 at 0 to -1.0 at 10"),
     ],
-    ids=["up", "down", "peak", "valley", "wave", "wiggle"],
+    ids=["up", "down", "peak", "valley", "wave", "wiggle", "wiggles", "dent"],
 )
 def test_the_shape_of_a_curve_is_described_in_words(y, sentence):
-    assert _curve(x, y, "y") == sentence
+    assert _curve(x, y, "y", np.ones(41)) == sentence
 
 
 def test_words_describe_effects_and_interactions():

@@ -153,7 +153,7 @@ def test_response_bars_go_from_the_mean_to_the_probability():
     assert [b.get_y() for b in drawn] == [found.base[0]] * 3
     tops = [b.get_y() + b.get_height() for b in drawn]
     np.testing.assert_allclose(tops, found.values[2][:, 0])
-    assert axes[0, 0].get_ylabel() == "probability of low"
+    assert axes[0, 0].figure.get_supylabel() == "probability of low"
 
 
 def test_missing_values_are_marked_where_rows_have_them():
@@ -209,7 +209,8 @@ def test_a_comparison_draws_both_effects_where_they_differ_most():
         ]
         for line, result in zip(drawn, found.effects, strict=True):
             assert np.array_equal(line.get_ydata(), result.values[n][:, 0])
-    assert [t.get_text() for t in axes[1].get_legend().get_texts()] == ["one", "other"]
+    (legend,) = axes[0].figure.legends
+    assert [t.get_text() for t in legend.get_texts()] == ["one", "other"]
     draw(axes[0])
     draw(plots.compare((a, a)).ravel()[0])
     with pytest.raises(ValueError, match="names must be two names"):
@@ -280,7 +281,7 @@ def test_importance_of_sobol_indices_is_first_over_total():
     order = np.argsort(-found.total, kind="stable")[:3]
     widths = [b.get_width() for b in ax.patches]
     np.testing.assert_array_equal(widths, [*found.total[order], *found.first[order]])
-    assert ax.get_title(loc="right") == "3 more columns not shown"
+    assert ax.get_title(loc="left") == "3 more columns not shown"
     draw(ax)
 
 

@@ -58,6 +58,7 @@ class Coefficients(Listing):
         Number of all products of up to max_order columns.
     """
 
+    mixed_units = ("coefficient",)
     rows: list[Product]
     constant: float
     n_products: int
@@ -158,7 +159,7 @@ def coefficients(
     >>> coefficients(model, top=2)
     term     coefficient  size
     x0 * x1            3  24.2
-    x0                 2  5.69
+    x0                 2   5.7
     Constant 7. 2 of 8 products.
     """
     model = unwrap(model)

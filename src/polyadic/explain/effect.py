@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from polyadic.explain.listing import number, pandas, percent
+from polyadic.explain.listing import Numbers, pandas, percent
 from polyadic.training.model import Target
 
 
@@ -47,9 +47,11 @@ class Effect:
     target: Target
 
     def __repr__(self) -> str:
-        low, high = np.min(self.values, initial=np.inf), np.max(self.values, initial=-np.inf)
-        told = f", from {number(low)} to {number(high)}" if low <= high else ""
-        what = self.target.effect() if self.scale == "raw" else self.target.prediction()
+        raw, told = self.scale == "raw", ""
+        if self.values.size:
+            write = Numbers(self.values, signed=raw, n_digits=3)
+            told = f", from {write(self.values.min())} to {write(self.values.max())}"
+        what = self.target.effect() if raw else self.target.prediction()
         return (
             f"{self.column}: {what} at {len(self.grid)} points{told}; "
             f"{percent(self.share)} of the variance."

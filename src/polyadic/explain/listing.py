@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from html import escape
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,11 +15,17 @@ _MOST_LINES = 20  # of a printed table
 _GROUPED = 10_000  # numbers from here on have thousands separators: years, such as 1990, have none
 _LARGE, _SMALL = 1e9, 1e-4  # numbers beyond are written with powers of ten
 _MOST_DECIMALS = 6  # of several numbers; smaller ones are written with powers of ten
-_SIGNED = ("lowest", "highest", "largest difference")  # columns whose numbers have a sign
+_SIGNED = ("adds", "lowest", "highest", "largest difference")  # columns whose numbers have a sign
 
 
 class Listing(ABC):
-    """A result that prints itself as a table."""
+    """A result that prints itself as a table.
+
+    The numbers of a column have as many decimals as the largest needs, except in columns whose
+    numbers differ in their units, `mixed_units`.
+    """
+
+    mixed_units: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def table(self) -> dict[str, list[Any]]:
@@ -46,10 +52,21 @@ class Listing(ABC):
     def _shown(self) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[str]]:
         """Return the head, the first lines, and the texts below them."""
         table = self.table()
-        rows = list(zip(*([_cell(name, v) for v in values] for name, values in table.items())))
+        rows = list(zip(*(self._cells(name, values) for name, values in table.items())))
         more = len(rows) - _MOST_LINES
         notes = [f"... and {more} more; table() returns all."] if more > 0 else []
         return tuple(table), rows[:_MOST_LINES], notes + self.footer().splitlines()
+
+    def _cells(self, name: str, values: list[Any]) -> list[str]:
+        """Write the values of one column of the table."""
+        if not values or not isinstance(values[0], float):
+            return [str(value) for value in values]
+        if "share" in name:
+            return [aligned_percent(value) for value in values]
+        if name in self.mixed_units:
+            return [number(value, 3) for value in values]
+        write = Numbers(np.append(values, 0.0), signed=name in _SIGNED, n_digits=3)
+        return [write(value) for value in values]
 
 
 def pandas() -> Any:
@@ -94,6 +111,11 @@ def number(value: float, digits: int = 4, signed: bool = False) -> str:
     if not _SMALL <= size < _LARGE:  # zero and NaN too
         return f"{value:{sign if value else ''}.{digits}g}"
     text = fixed(value, max(digits - 1 - int(np.floor(np.log10(size))), 0), signed)
+    return _trimmed(text)
+
+
+def _trimmed(text: str) -> str:
+    """Return a number without zeros at its end."""
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -112,20 +134,26 @@ def fixed(value: float, decimals: int, signed: bool = False) -> str:
 class Numbers:
     """Write numbers with as many decimals as their range needs, at least two digits of it.
 
+    With `trim`, zeros at the end are left out: for values of a column, which may be whole numbers.
+
     >>> [Numbers(np.array([1.23, 4.5]))(1.23), Numbers(np.array([1990.0, 2010.0]))(1995.0)]
     ['1.2', '1995']
     """
 
-    def __init__(self, values: np.ndarray, signed: bool = False, n_digits: int = 2):
-        span = float(np.ptp(values)) or float(np.max(np.abs(values)))
+    def __init__(
+        self, values: np.ndarray, signed: bool = False, n_digits: int = 2, trim: bool = False
+    ):
+        known = values[np.isfinite(values)]
+        span = float(np.ptp(known)) or float(np.max(np.abs(known))) if len(known) else 0.0
         self.decimals = int(max(n_digits - 1 - np.floor(np.log10(span)), 0)) if span > 0 else 0
-        self.signed = signed
+        self.signed, self.trim = signed, trim
 
     def __call__(self, value: float) -> str:
         """Write one of the numbers."""
-        if self.decimals > _MOST_DECIMALS:
+        if self.decimals > _MOST_DECIMALS or not abs(value) < _LARGE:  # NaN too
             return f"{value:{'+' if self.signed else ''}.3g}"
-        return fixed(value, self.decimals, self.signed)
+        text = fixed(value, self.decimals, self.signed)
+        return _trimmed(text) if self.trim else text
 
 
 def amount(value: Any) -> str:
@@ -159,11 +187,3 @@ def aligned_percent(share: float) -> str:
     ('12.3 %', '0.0 %')
     """
     return f"{100 * share:.1f} %"
-
-
-def _cell(name: str, value: Any) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    if "share" in name:
-        return aligned_percent(value)
-    return number(value, 3, signed=name in _SIGNED)

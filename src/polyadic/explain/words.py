@@ -19,9 +19,8 @@ from polyadic.training.model import FittedModel, classes_of, target_of
 
 # Chosen by hand:
 _LEAST_SHARE = 0.001  # of the variance; weaker terms get no sentence
-# Shares of its range by which an effect may go against its direction, to be called monotone, or
-# monotone overall.
-_WIGGLE, _DIP = 0.1, 1 / 3
+_WIGGLE = 0.1  # share of its range by which a monotone effect may go against its direction
+_OVERALL = 0.9  # share of an effect's variance that a monotone curve explains, if it is overall one
 
 
 def in_words(model: FittedModel, top: int = 5, background: Any = None) -> list[str]:
@@ -174,12 +173,21 @@ def _effect(found: Effects, n: int, outcome: str) -> str:
     inside = (grid >= ends[0]) & (grid <= ends[1])
     if inside.sum() < 2:  # nearly all rows have one value, so show all points
         inside[:] = True
-    return f"{name} {_curve(grid[inside], value[inside], outcome)}"
+    x, rows = grid[inside], _rows_near(grid[inside], found.edges[n], found.density[n])
+    return f"{name} {_curve(x, value[inside], outcome, rows)}"
 
 
-def _curve(x: np.ndarray, y: np.ndarray, outcome: str) -> str:
-    """Describe a function on the ascending points x : (k,)."""
-    at, effect = Numbers(x), Numbers(y, signed=True)
+def _rows_near(x: np.ndarray, edges: np.ndarray | None, density: np.ndarray) -> np.ndarray:
+    """Return the share of the rows that is nearest to each of the ascending points x : (k,)."""
+    assert edges is not None  # of a numeric column
+    below = np.concatenate([[0.0], np.cumsum(density)])
+    middle = (x[1:] + x[:-1]) / 2
+    return np.diff(np.concatenate([[0.0], np.interp(middle, edges, below), below[-1:]]))
+
+
+def _curve(x: np.ndarray, y: np.ndarray, outcome: str, rows: np.ndarray) -> str:
+    """Describe a function on the ascending points x : (k,), near which lie shares of the rows."""
+    at, effect = Numbers(x, trim=True), Numbers(y, signed=True)
 
     def point(i: int) -> str:
         return f"{effect(y[i])} at {at(x[i])}"
@@ -196,19 +204,30 @@ def _curve(x: np.ndarray, y: np.ndarray, outcome: str) -> str:
                 f"{verb} {outcome} up to {at(x[turn])} and {back} it beyond: "
                 f"{point(0)}, {point(turn)}, {point(-1)}"
             )
-    overall = _direction(y, _DIP)
+    overall = _trend(y, rows)
     if overall:
         verb = "raises" if overall > 0 else "lowers"
         return f"{verb} {outcome} overall: from {point(0)} to {point(-1)}"
     return f"moves {outcome} up and down, between {point(bottom)} and {point(top)}"
 
 
-def _direction(y: np.ndarray, wiggle: float = _WIGGLE) -> int:
-    """Return 1 where y goes up, -1 where it goes down, 0 for both.
+def _trend(y: np.ndarray, rows: np.ndarray) -> int:
+    """Return 1 where y goes up overall, -1 where it goes down, 0 where it does neither.
 
-    Changes within a share of the range of y, `wiggle`, do not count.
+    A curve that only goes up, or only down, must explain nearly all of its variance over the rows.
     """
-    allowed = wiggle * np.ptp(y)
+    from sklearn.isotonic import isotonic_regression
+
+    sign, weight = int(np.sign(y[-1] - y[0])), rows + 1e-12  # which must not be zero
+    monotone = isotonic_regression(y, sample_weight=weight, increasing=sign > 0)
+    rest = np.average((y - monotone) ** 2, weights=weight)
+    whole = np.average((y - np.average(y, weights=weight)) ** 2, weights=weight)
+    return sign if rest <= (1 - _OVERALL) * whole else 0
+
+
+def _direction(y: np.ndarray) -> int:
+    """Return 1 where y goes up, -1 where it goes down, 0 for both; small changes do not count."""
+    allowed = _WIGGLE * np.ptp(y)
     falls = np.max(np.maximum.accumulate(y) - y) > allowed
     rises = np.max(y - np.minimum.accumulate(y)) > allowed
     return int(rises) - int(falls)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 # Chosen by hand:
 _MOST_LABELS = 16  # categories that are named along an axis
-_LINE = 26  # letters that fit below a panel in one line
+_LINE = 26  # letters that fit below a panel, or beside it, in one line
 _MOST_SLANTED = 10  # names that are slanted; more are vertical
 _STRIP = 0.14  # of a panel's height, for the density below the curve
 _LEAST_MISSING = 5e-4  # share of the rows from which a missing value is drawn
@@ -61,8 +62,8 @@ def effects(result: Any, top: int = 8, axes: Any = None) -> np.ndarray:
 
 def draw_panels(result: Effects, top: int, axes: Any, one_scale: bool = True) -> np.ndarray:
     """Draw one panel for each of the strongest columns, on one scale or each on its own."""
-    order = np.argsort(-result.variance, kind="stable")[:top]
-    axes = np.asarray(_panels(len(order), one_scale) if axes is None else axes)
+    order, given = np.argsort(-result.variance, kind="stable")[:top], axes
+    axes = np.asarray(_panels(len(order), one_scale) if given is None else given)
     flat = axes.ravel()
     for ax in flat[len(order) :]:
         ax.set_visible(False)
@@ -75,10 +76,12 @@ def draw_panels(result: Effects, top: int, axes: Any, one_scale: bool = True) ->
         tidy(ax)
     for some in [slice(None)] if one_scale else [slice(k, k + 1) for k in range(len(order))]:
         _one_scale(flat[: len(order)][some], result, order[some])
-    for ax in axes[:, 0] if axes.ndim == 2 else flat[:1]:
-        ax.set_ylabel(_scale_name(result))
-    width = axes.shape[1] if axes.ndim == 2 else len(order)
-    _legend(flat[min(width, len(order)) - 1], result)
+    if given is None:  # a figure of panels has one label, which may be longer than a panel
+        flat[0].figure.supylabel(_scale_name(result), size=10)
+    else:
+        for ax in axes[:, 0] if axes.ndim == 2 else flat[:1]:
+            ax.set_ylabel("\n".join(wrap(_scale_name(result), _LINE)))
+    _legend(flat[0].figure, result)
     return axes
 
 
@@ -231,11 +234,14 @@ def _one_scale(axes: Any, result: Effects, order: np.ndarray) -> None:
         ax.set_yticks(ticks)
 
 
-def _legend(ax: Axes, result: Effects) -> None:
-    """Name the outputs beside the panel at the right, where the legend covers nothing."""
-    if not 1 < len(result.outputs) <= len(OUTPUTS):
+def _legend(figure: Any, result: Effects) -> None:
+    """Name the outputs above the panels, where the legend covers nothing."""
+    n_outputs = len(result.outputs)
+    if not 1 < n_outputs <= len(OUTPUTS):
         return
-    for k, name in enumerate(result.outputs):
-        ax.plot([], [], color=colour_of(k, len(result.outputs)), label=short(name, 14))
-    look: dict[str, Any] = {"frameon": False, "fontsize": 8, "handlelength": 1.2}
-    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), **look)
+    from matplotlib.lines import Line2D
+
+    lines = [Line2D([], [], color=colour_of(k, n_outputs)) for k in range(n_outputs)]
+    look: dict[str, Any] = {"frameon": False, "fontsize": 8, "handlelength": 1.2, "ncols": 5}
+    names = [short(name, 14) for name in result.outputs]
+    figure.legend(lines, names, loc="outside upper right", **look)

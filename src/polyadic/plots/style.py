@@ -118,22 +118,21 @@ def prediction_label(target: Target, outputs: list[str], output: int) -> str:
 
 
 def left_out(ax: Axes, n_hidden: int) -> None:
-    """Write above the axes how many columns are not drawn."""
+    """Write above the axes, at the left, how many columns are not drawn."""
     if n_hidden:
         columns = "column" if n_hidden == 1 else "columns"
-        text = f"{n_hidden} more {columns} not shown"
-        ax.set_title(text, loc="right", fontsize=8, color=SLATE)
+        ax.set_title(f"{n_hidden} more {columns} not shown", loc="left", fontsize=8, color=SLATE)
 
 
 def legend_above(ax: Axes) -> None:
-    """Add a legend above the axes, at the left, where it covers nothing."""
+    """Add a legend above the axes, at the right, where it covers nothing."""
     if ax.get_legend_handles_labels()[0]:
         ax.legend(
             frameon=False,
             fontsize=8.5,
             ncols=3,
-            loc="lower left",
-            bbox_to_anchor=(0.0, 1.0),
+            loc="lower right",
+            bbox_to_anchor=(1.0, 1.0),
             borderaxespad=0.1,
             handlelength=1.2,
         )
