@@ -18,15 +18,15 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from polyadic.data.marginals import Marginal
 from polyadic.explain.elements import Elements, elements_of
-from polyadic.explain.listing import Listing
+from polyadic.explain.listing import Listing, number
 from polyadic.explain.models import find_columns, read
 from polyadic.explain.networks import contract_grid, weighed
 from polyadic.explain.outputs import class_list, explained_cores, find_output
 from polyadic.explain.reading import ColumnSet, outer
+from polyadic.explain.wrapped import unwrap
 from polyadic.networks.cp import CPCores
 from polyadic.training.model import FittedModel, known_marginals, output_names
 
@@ -60,6 +60,7 @@ class Coefficients(Listing):
         Number of all products of up to max_order columns.
     """
 
+    mixed_units = ("coefficient",)
     rows: list[Product]
     constant: float
     n_products: int
@@ -74,7 +75,9 @@ class Coefficients(Listing):
 
     def footer(self) -> str:
         """Return the constant, and how many products there are."""
-        return f"Constant {self.constant:.4g}. {len(self.rows)} of {self.n_products:,} products."
+        return (
+            f"Constant {number(self.constant)}. {len(self.rows)} of {self.n_products:,} products."
+        )
 
 
 def coefficient(model: FittedModel, product: Mapping[Any, Any], output: Any = None) -> float:
@@ -109,7 +112,7 @@ def coefficient(model: FittedModel, product: Mapping[Any, Any], output: Any = No
     >>> round(coefficient(model, {"x0": 1, "x1": 1}), 1)
     3.0
     """
-    check_is_fitted(model, "tensor_")
+    model = unwrap(model)
     expansion = _Expansion(model)
     k = find_output(output, output_names(model), class_list(model))
     if not isinstance(product, Mapping):
@@ -117,7 +120,7 @@ def coefficient(model: FittedModel, product: Mapping[Any, Any], output: Any = No
             "product must be a dict from column to power, category or element, such as "
             f"{{{model.columns_.names[0]!r}: 1}}, got {product!r}."
         )
-    columns = find_columns(model, list(product))
+    columns = find_columns(model.columns_.names, list(product))
     chosen = {n: expansion.elements[n].find(v) for n, v in zip(columns, product.values())}
     return expansion.at({n: at for n, at in chosen.items() if at != 0})[k]
 
@@ -161,9 +164,10 @@ def coefficients(
     >>> coefficients(model, top=2)
     term     coefficient  size
     x0 * x1            3  24.2
-    x0                 2  5.69
+    x0                 2   5.7
     Constant 7. 2 of 8 products.
     """
+    model = unwrap(model)
     marginals = read(model, background).marginals
     expansion = _Expansion(model)
     k = find_output(output, output_names(model), class_list(model))

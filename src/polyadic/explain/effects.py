@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
@@ -13,13 +13,15 @@ from polyadic.data.columns import Column
 from polyadic.data.marginals import FEW_VALUES, Marginal, design, share_below
 from polyadic.data.tables import is_missing
 from polyadic.explain.anova import main_shares
-from polyadic.explain.listing import Listing
+from polyadic.explain.effect import Effect, point_frame
+from polyadic.explain.listing import Listing, number
 from polyadic.explain.means import mean_effects, mean_on_grid, told_rows, with_missing
 from polyadic.explain.models import code, find_columns, read
 from polyadic.explain.outputs import class_list
 from polyadic.explain.reading import Reading
 from polyadic.explain.scales import check_scale
-from polyadic.training.model import FittedModel, output_names
+from polyadic.explain.wrapped import unwrap
+from polyadic.training.model import UNNAMED, FittedModel, Target, output_names, target_of
 
 # Chosen by hand:
 _EFFECT_POINTS = 64  # on the grid of a numeric column's effect
@@ -27,11 +29,15 @@ _GRID_POINTS = {1: 101, 2: 41, 3: 17}  # per column of a partial dependence, by 
 _BINS = 24  # of a density
 _ENDS = (5, 95)  # per cent of the rows: the range in which effects are described in words
 _MOST_POINTS = 4_000_000  # of a grid, times outputs
+_BY_COLUMN = ("grid", "values", "missing", "edges", "density", "variance", "share", "ends")
 
 
 @dataclass(frozen=True, repr=False)
 class Effects(Listing):
     """The main effect of each column on a grid; prints itself as a table.
+
+    `found["age"]` or `found[0]` is the `Effect` of one column, `found[["age", "sex"]]` are the
+    `Effects` of some; `len(found)` is the number of columns, and iteration yields each `Effect`.
 
     Attributes
     ----------
@@ -63,6 +69,8 @@ class Effects(Listing):
         Rows that `values` are means over, where these are not closed forms; else 0.
     error : float
         The largest standard error of `values`; 0 for closed forms, and for means over given rows.
+    target : Target
+        What the effects are on: the name of y, and whether a link follows.
     """
 
     columns: list[str]
@@ -80,6 +88,28 @@ class Effects(Listing):
     classes: list[Any] | None = None
     n_rows: int = 0
     error: float = 0.0
+    target: Target = UNNAMED
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __iter__(self) -> Iterator[Effect]:
+        return (self[n] for n in range(len(self)))
+
+    def __contains__(self, column: object) -> bool:
+        return column in self.columns
+
+    def __getitem__(self, key: Any) -> Any:
+        chosen = find_columns(self.columns, key if isinstance(key, list) else [key])
+        names = [self.columns[n] for n in chosen]
+        own: dict[str, Any] = {f: [getattr(self, f)[n] for n in chosen] for f in _BY_COLUMN}
+        if isinstance(key, list):
+            own |= {field: np.array(own[field]) for field in ("variance", "share")}
+            return replace(self, columns=names, **own)
+        one = {field: values[0] for field, values in own.items()}
+        return Effect(
+            names[0], self.outputs, self.base, **one, scale=self.scale, target=self.target
+        )
 
     def table(self) -> dict[str, list[Any]]:
         """Return standard deviation, share and range of every effect, strongest first."""
@@ -93,8 +123,9 @@ class Effects(Listing):
         }
 
     def footer(self) -> str:
-        """Return which rows the values are means over, where they are not closed forms."""
-        return told_rows(self.scale, self.n_rows, self.error)
+        """Return which rows the values are means over; for closed forms the unit of the effects."""
+        told = told_rows(self.target.prediction(), self.n_rows, self.error)
+        return told or self.target.note()
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,7 +143,7 @@ class PartialDependence:
     scale : str
     classes : list of K, or None
         The classes of a classifier.
-    n_rows, error
+    n_rows, error, target
         As in `Effects`.
     """
 
@@ -125,32 +156,30 @@ class PartialDependence:
     classes: list[Any] | None = None
     n_rows: int = 0
     error: float = 0.0
+    target: Target = UNNAMED
 
     def __repr__(self) -> str:
         what = "Pure interaction" if self.pure else "Partial dependence"
         sizes = " x ".join(str(len(g)) for g in self.grid)
-        low, high = np.min(self.values), np.max(self.values)
-        told = told_rows(self.scale, self.n_rows, self.error)
-        return (
-            f"{what} of {', '.join(self.columns)} on {sizes} points, from {low:.4g} to {high:.4g}."
-            f"{' ' + told if told else ''}"
-        )
+        low, high = number(np.min(self.values)), number(np.max(self.values))
+        told = f"{what} of {', '.join(self.columns)} on {sizes} points, from {low} to {high}."
+        note = told_rows(self.target.prediction(), self.n_rows, self.error) or self.target.note()
+        return f"{told} {note}".rstrip()
 
     def to_pandas(self) -> Any:
         """Return one line per point, with the columns' values and one column per output."""
-        import pandas as pd
-
         points = np.meshgrid(*(np.arange(len(g)) for g in self.grid), indexing="ij")
         frame = {c: g[p.ravel()] for c, g, p in zip(self.columns, self.grid, points)}
-        for name, values in zip(self.outputs, self.values.reshape(-1, len(self.outputs)).T):
-            label = f"prediction {name}".rstrip()
-            while label in frame:  # a column may have any name
-                label += "_"
-            frame[label] = values
-        return pd.DataFrame(frame)
+        values = self.values.reshape(-1, len(self.outputs))
+        return point_frame(frame, "prediction", self.outputs, values)
 
 
-def effects(model: FittedModel, background: Any = None, scale: str = "raw") -> Effects:
+def effects(
+    model: FittedModel,
+    background: Any = None,
+    scale: str = "raw",
+    columns: Sequence[str | int] | None = None,
+) -> Effects:
     """Return the main effect of each column, with all other columns averaged out.
 
     Scores of three or more classes are relative to their mean over the classes.
@@ -167,6 +196,8 @@ def effects(model: FittedModel, background: Any = None, scale: str = "raw") -> E
         Other than "raw", the values are mean predictions after the link with one column fixed. They
         have no closed form: they are means over the rows of the background, as they are, or over
         2,000 rows drawn from the product of the marginals, with a standard error.
+    columns : list of str or int, optional
+        Which columns, in this order; by default all.
 
     Returns
     -------
@@ -180,24 +211,26 @@ def effects(model: FittedModel, background: Any = None, scale: str = "raw") -> E
     >>> y = 3 * X[:, 0] + X[:, 0] * X[:, 1]
     >>> model = CPRegressor(n_members=1, rank=8, max_iter=60, random_state=0).fit(X, y)
     >>> found = effects(model)
-    >>> bool(np.corrcoef(found.grid[0], found.values[0][:, 0])[0, 1] > 0.99)
+    >>> bool(np.corrcoef(found["x0"].grid, found["x0"].values[:, 0])[0, 1] > 0.99)
     True
     """
+    model = unwrap(model)
     scale = check_scale(model, scale)
-    found = effects_of(read(model, background), output_names(model), class_list(model))
-    if scale == "raw":
-        return found
-    means = mean_effects(model, found.grid, background)
-    base, *values = means.values
-    return replace(
-        found,
-        base=base[0],
-        values=[own[:-1] for own in values],
-        missing=[own[-1] for own in values],
-        scale=scale,
-        n_rows=means.n_rows,
-        error=means.largest_error,
-    )
+    every = effects_of(read(model, background), output_names(model), class_list(model))
+    every = replace(every, target=target_of(model, scale))
+    if scale != "raw":
+        means = mean_effects(model, every.grid, background)
+        base, *values = means.values
+        every = replace(
+            every,
+            base=base[0],
+            values=[own[:-1] for own in values],
+            missing=[own[-1] for own in values],
+            scale=scale,
+            n_rows=means.n_rows,
+            error=means.largest_error,
+        )
+    return every if columns is None else every[_listed(columns)]
 
 
 def effects_of(
@@ -285,12 +318,12 @@ def partial_dependence(
     >>> partial_dependence(model, ["x1", "x2"], grid, pure=True).values.round(1).ravel()
     array([-0.8,  0.8])
     """
+    model, wanted = unwrap(model), _listed(columns)
     scale = check_scale(model, scale)
     if scale != "raw" and pure:
         raise ValueError(
             f"pure=True returns a difference, which has no scale={scale!r}. Set scale='raw'."
         )
-    wanted = [columns] if isinstance(columns, str | int | np.integer) else list(columns)
     if not 1 <= len(wanted) <= 3:
         raise ValueError(f"columns must name one, two or three columns, got {len(wanted)}.")
     reading = read(model, background if pure else None) if background is None or pure else None
@@ -298,7 +331,7 @@ def partial_dependence(
     if reading is None:
         rows = code(model, background)
         reading = read(model, background)
-    term = find_columns(model, wanted)
+    term = find_columns(model.columns_.names, wanted)
     points, codes = _points(model, term, grid, reading.marginals)
     order = np.argsort(term)  # a reading takes the columns in their order
     designs = [design(reading.maps[term[i]], codes[i]) for i in order]
@@ -309,9 +342,23 @@ def partial_dependence(
     else:
         found = reading.partial(ascending, designs, pure, rows)
     found = np.transpose(found, [*np.argsort(order), len(term)])
-    names, outputs = [model.columns_.names[n] for n in term], output_names(model)
-    classes = class_list(model)
-    return PartialDependence(names, outputs, points, found, pure, scale, classes, n_rows, error)
+    return PartialDependence(
+        columns=[model.columns_.names[n] for n in term],
+        outputs=output_names(model),
+        grid=points,
+        values=found,
+        pure=pure,
+        scale=scale,
+        classes=class_list(model),
+        n_rows=n_rows,
+        error=error,
+        target=target_of(model, scale),
+    )
+
+
+def _listed(columns: str | int | Sequence[str | int]) -> list[str | int]:
+    """Return one column, or several, as a list."""
+    return [columns] if isinstance(columns, str | int | np.integer) else list(columns)
 
 
 def _end(which: Any, values: np.ndarray) -> float:

@@ -42,7 +42,7 @@ class Means(NamedTuple):
         return float(max(np.max(own, initial=0.0) for own in self.error))
 
 
-def told_rows(scale: str, n_rows: int, error: float) -> str:
+def told_rows(what: str, n_rows: int, error: float) -> str:
     """Return a sentence on the rows that means are over; an empty text for closed forms.
 
     >>> told_rows("probability", 2000, 0.0012)
@@ -51,7 +51,7 @@ def told_rows(scale: str, n_rows: int, error: float) -> str:
     if n_rows == 0:
         return ""
     drawn = f" drawn rows, standard error at most {error:.2g}" if error > 0 else " rows"
-    return f"Mean {scale} over {n_rows:,}{drawn}."
+    return f"Mean {what} over {n_rows:,}{drawn}."
 
 
 def mean_effects(model: FittedModel, grid: Sequence[np.ndarray], background: Any) -> Means:

@@ -57,9 +57,8 @@ def code(model: FittedModel, X: Any) -> list[np.ndarray]:
     return coded
 
 
-def find_columns(model: FittedModel, names: Sequence[Any]) -> list[int]:
-    """Return the numbers of columns that are given by name, or by number."""
-    known = model.columns_.names
+def find_columns(known: Sequence[str], names: Sequence[Any]) -> list[int]:
+    """Return the numbers of columns that are given by one of the known names, or by number."""
     out = []
     for name in names:
         if isinstance(name, int | np.integer) and not isinstance(name, bool):

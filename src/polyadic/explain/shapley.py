@@ -8,17 +8,25 @@ give it exactly, in O(N^2 R) per row for all columns at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from polyadic.explain.listing import Listing
+from polyadic.explain.listing import Listing, amount, number, pandas
 from polyadic.explain.models import code, read
 from polyadic.explain.outputs import class_list, find_output
 from polyadic.explain.reading import Reading
 from polyadic.explain.scales import check_scale, steps_of
-from polyadic.training.model import FittedModel, output_names, threads_of
+from polyadic.explain.wrapped import unwrap
+from polyadic.training.model import (
+    UNNAMED,
+    FittedModel,
+    Target,
+    output_names,
+    target_of,
+    threads_of,
+)
 
 _MOST_NUMBERS = 250_000_000  # (float64, 2 GB) of a result; chosen by hand
 
@@ -42,6 +50,10 @@ class Shapley(Listing):
         The classes of a classifier.
     scale : str
         "raw", "probability" or "response".
+    target : Target
+        What the values add up to: the name of y, and whether a link follows.
+    index : pandas Index, or None
+        That of the rows, where they are a pandas frame.
     """
 
     values: np.ndarray
@@ -51,6 +63,8 @@ class Shapley(Listing):
     data: list[np.ndarray]
     classes: list[Any] | None = None
     scale: str = "raw"
+    target: Target = UNNAMED
+    index: Any = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -81,24 +95,35 @@ class Shapley(Listing):
         order = np.argsort(-size, kind="stable")
         names = [self.columns[n] for n in order]
         if one:
-            held = [_plain(self.data[n][0]) for n in order]
+            held = [amount(self.data[n][0]) for n in order]
             return {"column": names, "value": held, "adds": self.values[0, order, k].tolist()}
         return {"column": names, "mean |value|": self.importance[order].tolist()}
 
     def footer(self) -> str:
         """Return the base that the values are added to."""
-        scale = f"({self.scale})."
         if self._shows_one():
             k = self.find_output()
             what = f"Class {self.outputs[k]}: base" if len(self.base) > 1 else "Base"
-            reached = self.base[k] + self.values[0, :, k].sum()
-            return f"{what} {self.base[k]:.4g}, prediction {reached:.4g} {scale}"
-        base = ", ".join(f"{b:.4g}" for b in self.base)
-        return f"{len(self)} rows. Base {base} {scale}"
+            reached = number(self.base[k] + self.values[0, :, k].sum())
+            return f"{what} {number(self.base[k])}, {self.target.prediction()} {reached}."
+        base = ", ".join(number(b) for b in self.base)
+        return f"{len(self):,} rows. Base {base}. {self.target.note()}".rstrip()
 
     def _shows_one(self) -> bool:
         """Tell whether one output of one row is printed."""
         return len(self) == 1 and (len(self.outputs) == 1 or self.classes is not None)
+
+    def to_pandas(self) -> Any:
+        """Return the values as a pandas frame, rows x columns.
+
+        With several outputs its columns have two levels: the output, then the column.
+        """
+        pd, (n, n_columns, n_outputs) = pandas(), self.values.shape
+        if n_outputs == 1:
+            return pd.DataFrame(self.values[:, :, 0], self.index, self.columns)
+        both = pd.MultiIndex.from_product([self.outputs, self.columns], names=["output", "column"])
+        values = np.swapaxes(self.values, 1, 2).reshape(n, n_outputs * n_columns)
+        return pd.DataFrame(values, self.index, both)
 
     def to_shap(self) -> Any:
         """Return a `shap.Explanation`, for the plots of the package shap.
@@ -185,7 +210,9 @@ def shapley(model: FittedModel, X: Any, background: Any = None, scale: str = "ra
     >>> bool(np.allclose(found.base + found.values.sum(axis=1), model.raw(X[:10]), atol=1e-5))
     True
     """
-    return explain_coded(model, code(model, X), background, scale)
+    model = unwrap(model)
+    found = explain_coded(model, code(model, X), background, scale)
+    return replace(found, index=X.index) if hasattr(X, "iloc") else found
 
 
 def explain_coded(
@@ -198,8 +225,16 @@ def explain_coded(
     values, base = reading.shapley(rows, other, threads_of(model))
     if scale != "raw":
         values, base = steps_of(model, base, values), model.response(base[None])[0]
-    names, data = model.columns_.names, decode_rows(model, rows)
-    return Shapley(values, base, names, output_names(model), data, class_list(model), scale)
+    return Shapley(
+        values,
+        base,
+        model.columns_.names,
+        output_names(model),
+        decode_rows(model, rows),
+        class_list(model),
+        scale,
+        target_of(model, scale),
+    )
 
 
 def shapley_interactions(model: FittedModel, X: Any, background: Any = None) -> ShapleyInteractions:
@@ -215,6 +250,7 @@ def shapley_interactions(model: FittedModel, X: Any, background: Any = None) -> 
     ShapleyInteractions
         In the convention of the package shap: each of the two entries of a pair has half its index.
     """
+    model = unwrap(model)
     rows, (reading, other) = code(model, X), _prepare(model, background)
     _check_size(len(rows[0]) * reading.n_columns**2 * model.tensor_.n_outputs)
     n_jobs = threads_of(model)
@@ -251,7 +287,3 @@ def _check_size(numbers: int) -> None:
             f"The result would hold {numbers:,} numbers, and at most {_MOST_NUMBERS:,} are "
             "allowed. Explain fewer rows at a time."
         )
-
-
-def _plain(value: Any) -> Any:
-    return f"{value:.4g}" if isinstance(value, float | np.floating) else value

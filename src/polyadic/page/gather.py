@@ -17,7 +17,14 @@ from polyadic.networks.cp import CPCores
 from polyadic.objective import losses
 from polyadic.page import quality
 from polyadic.page.payload import encode_array, encode_short, map_name, model_payload
-from polyadic.training.model import FittedModel, classes_of, explained_maps, known_marginals
+from polyadic.training.model import (
+    FittedModel,
+    classes_of,
+    explained_maps,
+    known_marginals,
+    output_names,
+    target_of,
+)
 from polyadic.version import __version__
 
 # Sizes that keep a page small and readable; chosen by hand.
@@ -53,7 +60,7 @@ def gather(
         _kept(column, own, x[picked])
         for column, own, x in zip(model.columns_.columns, known, coded)
     ]
-    target = target or _target_name(y)
+    target = target or target_of(model).name
     background = X if known_marginals(model) is None else None
     return {
         "title": title or (f"A model of {target}" if target else "A model"),
@@ -144,8 +151,7 @@ def _outputs(model: FittedModel) -> list[str]:
     """Return the names of the raw outputs, which can be explained; "" for a single one."""
     if model.tensor_.n_outputs == 1:
         return [""]
-    names = _classes(model)
-    return names or [f"y{k}" for k in range(model.tensor_.n_outputs)]
+    return output_names(model)
 
 
 def _classes(model: FittedModel) -> list[str] | None:
@@ -232,7 +238,8 @@ def _settings(model: FittedModel) -> str:
     return ", ".join(changed) or "defaults"
 
 
-def _target_name(y: Any) -> str | None:
+def target_name(y: Any) -> str | None:
+    """Return the name of a series of targets, where it has one."""
     name = getattr(y, "name", None)
     return name if isinstance(name, str) and name else None
 
@@ -358,7 +365,7 @@ def _pairs(model: FittedModel, known: list[marginals.Marginal], background: Any)
         return {"pairs": []}
     found = explain.interactions(model, max_order=2, top=None, background=background)
     position = {name: n for n, name in enumerate(model.columns_.names)}
-    pairs = [term for term in found.rows if len(term.columns) == 2 and term.variance > 0]
+    pairs = [term for term in found.rows if term.variance > 0]
     out = []
     for term in pairs[:_PAIRS]:
         places = [position[name] for name in term.columns]

@@ -12,7 +12,7 @@ from polyadic.explain import Comparison, Effects
 from polyadic.explain import compare as compare_models
 from polyadic.explain.outputs import find_output
 from polyadic.plots.effects import draw_panels
-from polyadic.plots.style import class_title, expect
+from polyadic.plots.style import class_title
 
 
 def compare(
@@ -47,7 +47,11 @@ def compare(
     """
     if isinstance(result, tuple) and len(result) == 2:
         result = compare_models(*result)
-    expect("compare", result, {Comparison: "explain.compare(a, b)"})
+    if not isinstance(result, Comparison):
+        raise TypeError(
+            "plots.compare draws a Comparison (from explain.compare(a, b)), or a pair (a, b) of "
+            f"fitted models, got {type(result).__name__}."
+        )
     if isinstance(names, str) or len(names) != 2:
         raise ValueError(f"names must be two names, one for each model, got {names!r}.")
     first = result.effects[0]
