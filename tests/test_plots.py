@@ -154,7 +154,7 @@ def test_response_bars_go_from_the_mean_to_the_probability():
     assert [b.get_y() for b in drawn] == [found.base[0]] * 3
     tops = [b.get_y() + b.get_height() for b in drawn]
     np.testing.assert_allclose(tops, found.values[2][:, 0])
-    assert axes[0, 0].figure.get_supylabel() == "probability of low"
+    assert axes[0, 0].figure.get_supylabel() == "mean probability of low"
 
 
 def test_missing_values_are_marked_where_rows_have_them():
