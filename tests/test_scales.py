@@ -17,9 +17,9 @@ from explained import (
 )
 from hypothesis import given
 from hypothesis.extra.numpy import arrays
+from many_classes import digits, network, of_lightgbm, with_trees
 from scipy.special import softmax
 from sklearn.inspection import partial_dependence as brute_force
-from test_classes import digits, network, of_lightgbm, with_trees
 
 from polyadic import CPClassifier, CPRegressor, explain, plots
 from polyadic.explain import means, scales

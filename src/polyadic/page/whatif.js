@@ -250,6 +250,7 @@ function reasons(data, state) {
     start.show(place(base), place(base), format(base), "point");
     end.show(place(raw), place(raw), format(raw), "point");
     const probable = state.scale === "probability";
+    start.name(probable ? "at the average score" : "average", "");
     const name = data.classes && data.classes[data.outputs.length > 1 ? state.output : 1];
     title.textContent = `Why: Shapley values of ${probable ? `the probability of ${name}` : state.scaleName()}`;
     caption.textContent = `${probable ? "The probability at the average score," : "The average"} ${format(base)} and the bars, ${signed(raw - base, 4)} together, add up to ${format(raw)}.`;
