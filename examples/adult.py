@@ -34,7 +34,7 @@ def main(out: Path, quick: bool = False) -> None:
     # 1. What each column does by itself, as a probability: that at the mean score (the grey line)
     # with only this column changed. Hollow bars are for people who did not state the value.
     print(explain.effects(model), "\n")
-    shown = explain.effects(model, scale="response")
+    shown = explain.effects(model, scale="probability")
     save(plots.effects(shown)[0, 0], out / "adult_effects.png")
 
     # 2. Shares of the variance are of the score, before the link, where terms add up. Capital gains

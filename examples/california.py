@@ -31,7 +31,7 @@ def main(out: Path, quick: bool = False) -> None:
 
     # 1. What each column does by itself. Location matters most, then income.
     print(explain.effects(model), "\n")
-    save(plots.effects(explain.effects(model))[0, 0], out / "california_effects.png")
+    save(plots.effects(model)[0, 0], out / "california_effects.png")
 
     # 2. How much of the variance is beyond single columns, and which columns have a part in it.
     found = explain.sobol(model)
@@ -61,11 +61,10 @@ def main(out: Path, quick: bool = False) -> None:
     # 4. One prediction, in words and as a waterfall. The numbers are exact Shapley values.
     highest = int(model.predict(X_test).argmax())
     print(explain.describe(model, X_test[highest : highest + 1]), "\n")
-    rows = explain.shapley(model, X_test)
-    save(plots.waterfall(rows, row=highest), out / "california_waterfall.png")
+    save(plots.waterfall(model, X_test[highest : highest + 1]), out / "california_waterfall.png")
 
     # 5. Many predictions at once: one point per row, coloured by the value of the column.
-    save(plots.beeswarm(explain.shapley(model, X_test[:1500])), out / "california_beeswarm.png")
+    save(plots.beeswarm(model, X_test[:1500]), out / "california_beeswarm.png")
 
 
 def save(ax: plt.Axes, path: Path) -> None:

@@ -135,6 +135,12 @@ CASES = [
 cases = pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 
 
+def relative(model, f):
+    """Return what is explained of raw predictions (..., L): scores less their mean over classes."""
+    many = hasattr(model, "classes_") and f.shape[-1] > 2 and model.loss_.link_name == "softmax"
+    return f - f.mean(axis=-1, keepdims=True) if many else f
+
+
 def distinct(column):
     """Return one row for each distinct value, and the shares of those values."""
     _, first, counts = np.unique(
@@ -144,7 +150,7 @@ def distinct(column):
 
 
 def whole_grid(model, X):
-    """Evaluate the model on all combinations of distinct values, in double precision.
+    """Evaluate what is explained on all combinations of distinct values, in double precision.
 
     Returns f : (k_1, ..., k_N, L), and rows and shares of the values of each column.
     """
@@ -158,7 +164,7 @@ def whole_grid(model, X):
         terms = (terms[:, None] * (phi @ cores.factors[n])).reshape(-1, cores.rank)
         own = np.zeros((len(rows), 1)) if cores.additive is None else phi @ cores.additive[n]
         extra = (extra[:, None] + own).reshape(-1, cores.n_outputs)
-    f = cores.intercept + extra + terms @ f
+    f = relative(model, cores.intercept + extra + terms @ f)
     shape = [len(rows) for rows, _ in picked]
     assert len(shape) == n_columns
     return f.reshape(*shape, -1), [rows for rows, _ in picked], [share for _, share in picked]

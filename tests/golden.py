@@ -250,7 +250,7 @@ def readings(model: Any, X: Any) -> Iterator[tuple[str, Any]]:
         model.save(Path(folder) / "model")
         yield "loaded", polyadic.load(Path(folder) / "model", losses=[PseudoHuber]).raw(X)
     few = X[:5]
-    for name in ("effects", "sobol", "interactions", "in_words", "coefficients"):
+    for name in ("effects", "sobol", "terms", "interactions", "in_words", "coefficients"):
         yield name, _result_or_error(getattr(explain, name), model)
     yield "shapley", _result_or_error(explain.shapley, model, few)
     yield "shapley, background", _result_or_error(explain.shapley, model, few, X[:20])

@@ -9,7 +9,7 @@ import pandas as pd
 import parts
 import pytest
 from enumerated import enumerate_rows, exact_raw, moments
-from explained import CASES, FAST, mixed, numbers, target
+from explained import CASES, FAST, mixed, numbers, relative, target
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.tree import DecisionTreeRegressor
@@ -163,7 +163,7 @@ pairs = pytest.mark.parametrize("case", PAIRS, ids=lambda case: case.__name__)
 def test_a_comparison_is_what_enumeration_finds(case):
     a, b, X = case()
     rows, share = enumerate_rows(X)
-    first, second = exact_raw(a, rows), exact_raw(b, rows)
+    first, second = relative(a, exact_raw(a, rows)), relative(b, exact_raw(b, rows))
     found = explain.compare(a, b, X)
     mean, variance = moments(first - second, share)
     size, other = moments(first, share)[1], moments(second, share)[1]
@@ -181,7 +181,7 @@ def test_a_comparison_is_what_enumeration_finds(case):
 def test_parts_of_the_difference_are_what_enumeration_finds(case):
     a, b, X = case()
     rows, share = enumerate_rows(X)
-    gap = pd.DataFrame(exact_raw(a, rows) - exact_raw(b, rows))
+    gap = pd.DataFrame(relative(a, exact_raw(a, rows) - exact_raw(b, rows)))
     found, frame = explain.compare(a, b, X), pd.DataFrame(rows)
     _, whole = moments(gap.to_numpy(), share)
     for n, name in enumerate(frame.columns):
@@ -263,9 +263,9 @@ def test_what_it_prints():
     a, b, X = mixed_table()
     found = explain.compare(a, b, X)
     lines = str(found).splitlines()
-    assert re.match(r"column +main variance +total share +largest difference +at$", lines[0])
+    assert re.match(r"column +main std +total share +largest difference +at$", lines[0])
     assert len(found.to_pandas()) == 3
-    assert f"{100 * found.share:.1f} % of that of a" in lines[4]
+    assert f"{100 * found.share:.1f} % of the variance of a" in lines[4]
     assert lines[5].startswith("Interactions that differ: a * ")
     several = explain.compare(*several_outputs()[:2])
     assert set(several.to_pandas()["output"]) <= {"y0", "y1", "y2"}

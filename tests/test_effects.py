@@ -15,6 +15,7 @@ from explained import (
     odd_columns,
     one_output,
     pure_terms,
+    relative,
     squared_labels,
     target,
     three_classes,
@@ -83,7 +84,7 @@ def test_partial_dependence_over_given_rows_is_the_mean_prediction(case, chosen)
                 table[name] = own.astype(X[name].dtype)
             else:
                 table[:, n] = values[i]
-        expected = model.raw(table).mean(axis=0)  # in single precision
+        expected = relative(model, model.raw(table)).mean(axis=0)  # in single precision
         scale = max(1.0, np.abs(found.values).max())
         np.testing.assert_allclose(found.values[at], expected, rtol=0, atol=2e-6 * scale)
 
@@ -186,20 +187,6 @@ def test_an_effect_is_partial_dependence_minus_the_base(case):
         np.testing.assert_allclose(found.base + found.values[n], curve.values, atol=1e-9)
 
 
-def test_response_is_the_inverse_link_of_base_plus_effect():
-    model, _ = two_classes()
-    raw, response = explain.effects(model), explain.effects(model, scale="response")
-    for a, b in zip(raw.values, response.values):
-        np.testing.assert_allclose(b, 1 / (1 + np.exp(-(raw.base + a))), rtol=1e-9)
-    model, _ = three_classes()
-    response = explain.effects(model, scale="response")
-    for values in [*response.values, response.base[None]]:
-        np.testing.assert_allclose(values.sum(axis=1), 1.0)
-    assert response.outputs == ["high", "low", "middle"]
-    curve = explain.partial_dependence(model, "a", scale="response")
-    np.testing.assert_allclose(curve.values.sum(axis=-1), 1.0)
-
-
 def test_the_effect_of_a_missing_value_is_that_of_a_row_without_it():
     model, X = two_classes()
     found = explain.effects(model, background=X)
@@ -221,7 +208,7 @@ def test_the_density_of_few_values_is_their_share():
 
 def test_probabilities_are_those_of_the_model():
     model, X = squared_labels()
-    for values in explain.effects(model, scale="response").values:
+    for values in explain.effects(model, scale="probability").values:
         np.testing.assert_allclose(values.sum(axis=1), 1.0)
         assert values.min() >= 0
     two = CPClassifier(loss="squared_error", **FAST).fit(X, np.arange(len(X)) % 2)
@@ -299,7 +286,7 @@ def test_the_effect_of_a_column_of_few_values_is_shown_at_those():
 def test_a_result_turns_into_a_frame():
     model, _ = one_output()
     frame = explain.effects(model).to_pandas()
-    assert frame.columns.tolist() == ["column", "variance", "share", "lowest", "highest"]
+    assert frame.columns.tolist() == ["column", "std", "share", "lowest", "highest"]
     pairs = explain.partial_dependence(model, ["x2", "x0"])
     frame = pairs.to_pandas()
     assert frame.columns.tolist() == ["x2", "x0", "prediction"]
@@ -323,7 +310,7 @@ def test_a_result_turns_into_a_frame():
         (["a", "a"], {}, "named twice"),
         ([], {}, "one, two or three columns, got 0"),
         (["a", "b", "c", "a"], {}, "one, two or three columns, got 4"),
-        ("a", {"scale": "odds"}, "scale must be 'raw' or 'response', got 'odds'"),
+        ("a", {"scale": "odds"}, "scale must be 'raw', 'probability', 'response', got 'odds'"),
         ("a", {"grid": [["u"]]}, "is numeric; 'u' is not a number"),
         ("a", {"grid": [["1.5"]]}, "text is never taken for one"),
         ("a", {"grid": [[np.inf]]}, "cannot be infinite"),
@@ -332,6 +319,7 @@ def test_a_result_turns_into_a_frame():
         ("a", {"grid": [[]]}, "without points"),
         (["a", "b"], {"grid": [range(9000), range(9000)]}, "81,000,000 points"),
         ("a", {"pure": True, "scale": "response"}, "a difference"),
+        ("a", {"scale": "probability"}, "A CPRegressor predicts numbers"),
         ("a", {"background": mixed()[:0]}, "no rows|0 sample"),
     ],
 )

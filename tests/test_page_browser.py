@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import parts
 import pytest
+from explained import relative
 from pages import (
     HOSTILE,
     HOSTILE_QUOTES,
@@ -107,7 +108,7 @@ def show(tab, values):
 
 def agree(shown, model, row):
     """Compare raw, prediction and Shapley values of the explained output with the model."""
-    raw = model.raw(row)[0]
+    raw = relative(model, model.raw(row))[0]
     size = max(1.0, np.abs(raw).max())
     assert np.allclose(shown["raw"], raw, rtol=0, atol=1e-5 * size)
     if hasattr(model, "classes_"):
@@ -231,7 +232,47 @@ def test_the_explained_class_can_be_chosen(visit, mixed):
     assert exact.outputs[2] == "zz high"
     assert np.allclose(shown["shapley"], exact.values[0, :, 2], rtol=0, atol=1e-5)
     assert shown["base"] == pytest.approx(exact.base[2], abs=1e-5)
-    assert "raw score of zz high" in tab.text_content(".why h3")
+    assert "the score of zz high, relative to the mean" in tab.text_content(".why h3")
+
+
+def test_the_predicted_class_is_explained_until_another_is_chosen(visit, mixed):
+    X, score = mixed
+    model = tiny_classifier(max_iter=40).fit(X, three_classes(score))
+    tab = visit(model, X, None)
+    seen = set()
+    buttons = tab.locator("tr[data-row] button")
+    for row in range(0, buttons.count(), 7):
+        buttons.nth(row).click()
+        shown = tab.evaluate(SHOWN)
+        assert shown["output"] == np.argmax(shown["predicted"])
+        assert int(tab.input_value("#output")) == shown["output"]
+        name = model.classes_[shown["output"]]
+        assert tab.text_content("#effects .note >> nth=0") == f"Class: {name}"
+        seen.add(shown["output"])
+    assert len(seen) > 1
+    tab.select_option("#output", label="low")
+    for row in (0, buttons.count() - 1):
+        buttons.nth(row).click()
+        assert model.classes_[tab.evaluate(SHOWN)["output"]] == "low"
+
+
+@pytest.mark.parametrize("kind", ["two classes", "three classes", "three classes, trees"])
+def test_the_waterfall_of_a_probability_is_that_of_python(kind, visit, mixed):
+    X, score = mixed
+    y = np.where(score > 1, "yes", "no") if kind == "two classes" else three_classes(score)
+    changes = {"trees": True} if "trees" in kind else {}
+    model = tiny_classifier(max_iter=20, **changes).fit(X, y)
+    tab = visit(model, X, y)
+    tab.check("#probabilities")
+    for row in (3, 11):
+        shown = show(tab, plain(X.iloc[row]))
+        exact, k = explain.shapley(model, X.iloc[[row]], scale="probability"), shown["output"]
+        assert shown["base"] == pytest.approx(exact.base[k], abs=1e-5)
+        assert np.allclose(shown["shapley"], exact.values[0, :, k], rtol=0, atol=1e-5)
+        place = k if len(exact.outputs) > 1 else 1
+        reached = shown["predicted"][place] - shown["base"]
+        assert sum(shown["shapley"]) == pytest.approx(reached, abs=1e-9)
+    assert "the probability of" in tab.text_content(".why h3")
 
 
 def test_bars_show_the_shapley_values_largest_first(visit):

@@ -8,6 +8,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from explained import relative
 
 from polyadic import CPClassifier, CPRegressor, explain, plots
 from polyadic.plots import rows
@@ -147,13 +148,13 @@ def test_curves_and_bars_are_the_effects(kind):
 
 
 def test_response_bars_go_from_the_mean_to_the_probability():
-    found = explain.effects(fitted("two classes")[0], scale="response")
+    found = explain.effects(fitted("two classes")[0], scale="probability")
     axes = plots.effects(found)
     drawn = bars(panel(found, axes, "c"))
     assert [b.get_y() for b in drawn] == [found.base[0]] * 3
     tops = [b.get_y() + b.get_height() for b in drawn]
     np.testing.assert_allclose(tops, found.values[2][:, 0])
-    assert axes[0, 0].get_ylabel() == "probability of low"
+    assert axes[0, 0].figure.get_supylabel() == "mean probability of low"
 
 
 def test_missing_values_are_marked_where_rows_have_them():
@@ -165,9 +166,9 @@ def test_missing_values_are_marked_where_rows_have_them():
         b for b in panel(found, axes, "c").patches if b.get_facecolor()[:3] == (1.0, 1.0, 1.0)
     ]
     np.testing.assert_allclose([b.get_height() for b in hollow], found.missing[2])
-    labels = [t.get_text() for t in panel(found, axes, "c").get_legend().get_texts()]
-    assert labels == ["missing, 20 %"]
-    assert panel(found, axes, "many").get_legend() is None
+    assert panel(found, axes, "c").get_xlabel() == "▯ missing, 20 %"
+    assert panel(found, axes, "b$1$").get_xlabel().startswith("◇ missing, ")
+    assert "missing" not in panel(found, axes, "many").get_xlabel()
 
 
 def test_strips_show_the_density():
@@ -209,7 +210,8 @@ def test_a_comparison_draws_both_effects_where_they_differ_most():
         ]
         for line, result in zip(drawn, found.effects, strict=True):
             assert np.array_equal(line.get_ydata(), result.values[n][:, 0])
-    assert [t.get_text() for t in axes[0].get_legend().get_texts()] == ["one", "other"]
+    (legend,) = axes[0].figure.legends
+    assert [t.get_text() for t in legend.get_texts()] == ["one", "other"]
     draw(axes[0])
     draw(plots.compare((a, a)).ravel()[0])
     with pytest.raises(ValueError, match="names must be two names"):
@@ -280,7 +282,7 @@ def test_importance_of_sobol_indices_is_first_over_total():
     order = np.argsort(-found.total, kind="stable")[:3]
     widths = [b.get_width() for b in ax.patches]
     np.testing.assert_array_equal(widths, [*found.total[order], *found.first[order]])
-    assert ax.texts[-1].get_text() == "3 more columns not shown"
+    assert ax.get_title(loc="left") == "3 more columns not shown"
     draw(ax)
 
 
@@ -305,7 +307,7 @@ def test_importance_of_effects_is_their_share():
 @pytest.mark.parametrize("max_order", [None, 1, 2])
 def test_bars_of_orders_add_up_to_the_whole(max_order):
     model, _ = fitted("number")
-    found = explain.interactions(model, max_order) if max_order else explain.sobol(model)
+    found = explain.terms(model, max_order) if max_order else explain.sobol(model)
     ax = plots.orders(found)
     widths = [b.get_width() for b in ax.patches]
     assert widths[0] == found.orders[0]
@@ -322,11 +324,12 @@ def test_a_waterfall_goes_from_the_base_to_the_prediction(kind, top):
     model, X = fitted(kind)
     found = explain.shapley(model, X[:9])
     output = len(found.outputs) - 1
-    ax = plots.waterfall(found, row=7, output=output, top=top)
+    ax = plots.waterfall(found, row=7, output=found.outputs[-1], top=top)
     steps = ax.patches
     assert len(steps) == min(top + 1, 6)
     assert steps[0].get_x() == found.base[output]
-    assert steps[-1].get_x() + steps[-1].get_width() == pytest.approx(model.raw(X[7:8])[0, output])
+    raw = relative(model, model.raw(X[7:8]))[0, output]
+    assert steps[-1].get_x() + steps[-1].get_width() == pytest.approx(raw)
     for before, after in itertools.pairwise(steps):
         assert after.get_x() == pytest.approx(before.get_x() + before.get_width())
     sizes = [abs(s.get_width()) for s in steps[:top]]
@@ -346,7 +349,7 @@ def test_a_swarm_has_a_point_for_each_row(kind):
     model, X = fitted(kind)
     found = explain.shapley(model, X)
     output = len(found.outputs) - 1
-    ax = plots.beeswarm(found, output=output, top=4)
+    ax = plots.beeswarm(found, output=found.outputs[-1], top=4)
     places = [c.get_offsets() for c in ax.collections]
     drawn = np.concatenate([p[:, 0] for p in places])
     size = np.abs(found.values[:, :, output]).mean(axis=0)
@@ -355,7 +358,7 @@ def test_a_swarm_has_a_point_for_each_row(kind):
     heights = np.concatenate([p[:, 1] for p in places])
     assert np.abs(heights - np.round(heights)).max() <= 0.42 + 1e-9
     draw(ax)
-    again = plots.beeswarm(found, output=output, top=4)
+    again = plots.beeswarm(found, output=found.outputs[-1], top=4)
     for one, other in zip(ax.collections, again.collections):
         np.testing.assert_array_equal(one.get_offsets(), other.get_offsets())
 
@@ -401,9 +404,9 @@ def test_given_axes_are_drawn_on():
 
 
 def test_what_cannot_be_drawn_is_refused_by_name():
-    wrong = fitted("number")[0]
+    wrong = explain.in_words(fitted("number")[0])
     for function in (*list(results())[1:], plots.effects, plots.compare):
-        with pytest.raises(TypeError, match=rf"{function.__name__} draws .*explain\..*, got CPReg"):
+        with pytest.raises(TypeError, match=rf"{function.__name__} draws .*explain\..*, got list"):
             function(wrong)
 
 
@@ -446,3 +449,118 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"pip install 'polyadic\[plot\]'"):
         plots.learning_curve(None)
+
+
+# ---- models, legends and labels ------------------------------------------------------------------
+
+
+def drawn(ax):
+    """Return the numbers that a plot shows."""
+    every = [ax] if not isinstance(ax, np.ndarray) else ax.ravel()
+    out = []
+    for one in every:
+        out += [line.get_xydata() for line in one.lines]
+        out += [[b.get_x(), b.get_width(), b.get_y(), b.get_height()] for b in bars(one)]
+        out += [np.asarray(c.get_offsets()) for c in one.collections]
+        out += [[t.get_text() for t in one.get_yticklabels()]]
+    return out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_plot_of_a_model_is_that_of_its_result(kind):
+    model, X = fitted(kind)
+    strongest = explain.interactions(model, 2, 1).rows[0].columns
+    pairs = {
+        plots.effects: ((model,), explain.effects(model)),
+        plots.importance: ((model,), explain.sobol(model)),
+        plots.orders: ((model,), explain.sobol(model)),
+        plots.waterfall: ((model, X[3:4]), explain.shapley(model, X[3:4])),
+        plots.beeswarm: ((model, X), explain.shapley(model, X)),
+        plots.interaction: (
+            (model,),
+            explain.partial_dependence(model, strongest, pure=True),
+        ),
+    }
+    for function, (given, result) in pairs.items():
+        one, other = drawn(function(*given)), drawn(function(result))
+        assert len(one) == len(other) > 0
+        for a, b in zip(one, other):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_waterfall_takes_one_row_of_a_model_in_any_form():
+    model, X = fitted("number")
+    row = X.iloc[3]
+    for given in (row, row.to_dict(), X[3:4]):
+        drawn_row = drawn(plots.waterfall(model, given))
+        for a, b in zip(drawn_row, drawn(plots.waterfall(explain.shapley(model, X), 3))):
+            np.testing.assert_array_equal(a, b)
+    with pytest.raises(TypeError, match=r"needs the row itself, got 0\. .*waterfall\(model, X"):
+        plots.waterfall(model)
+    with pytest.raises(TypeError, match=r"needs rows: plots.beeswarm\(model, X\)"):
+        plots.beeswarm(model)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_legends_cover_nothing(kind):
+    model, X = fitted(kind)
+    values = explain.shapley(model, X)
+    for ax in (
+        plots.effects(model),
+        plots.effects(explain.effects(model, scale="response"), top=3),
+        plots.importance(model, top=4),
+        plots.importance(values, top=4),
+        plots.beeswarm(values, top=4),
+        plots.learning_curve(model),
+        plots.compare(explain.compare(model, model, X)),
+    ):
+        draw(ax)
+        figure = (ax.ravel()[0] if isinstance(ax, np.ndarray) else ax).figure
+        shown = [one for one in figure.axes if one.get_visible()]
+        legends = [*figure.legends, *(one.get_legend() for one in shown if one.get_legend())]
+        boxes = [legend.get_window_extent() for legend in legends]
+        covered = [one.get_window_extent() for one in shown]
+        covered += [one.get_tightbbox() for one in shown if not one.get_legend()]
+        for box in boxes:
+            assert not any(box.overlaps(other) for other in covered)
+            assert figure.bbox.padded(1).containsx(box.x0)
+            assert figure.bbox.padded(1).containsy(box.y1)
+        titles = [one.title for one in shown] + [one._left_title for one in shown]
+        boxes += [title.get_window_extent() for title in titles if title.get_text()]
+        for one, other in itertools.combinations(boxes, 2):
+            assert not one.overlaps(other)
+
+
+LINKED = {"poisson": "effect on the prediction (raw scale)", "squared_error": "effect on cost"}
+
+
+@pytest.mark.parametrize("loss", LINKED)
+def test_labels_are_in_the_unit_of_the_target(loss):
+    X, y = table()
+    name = None if loss == "poisson" else "cost"
+    model = CPRegressor(loss=loss, n_members=1, **FAST).fit(X, pd.Series(abs(y), name=name))
+    assert plots.effects(model)[0, 0].figure.get_supylabel() == LINKED[loss]
+    given = plt.figure().subplots(1, 2)
+    label = plots.effects(model, axes=given)[0].get_ylabel()
+    assert " ".join(label.split()) == LINKED[loss]
+    of = "raw prediction" if name is None else "prediction of cost"
+    assert plots.waterfall(model, X[:1]).get_xlabel() == of
+    assert plots.beeswarm(model, X).get_xlabel() == f"adds to the {of}"
+    ax = plots.interaction(explain.partial_dependence(model, "a"))
+    assert ax.get_ylabel() == f"mean {of}"
+    heat = plots.interaction(model, ["a", "c"])
+    assert heat.figure.axes[1].get_ylabel() == f"interaction {LINKED[loss]}"
+    shown = plots.importance(explain.shapley(model, X)).get_xlabel()
+    assert shown.endswith("(raw scale)") == (name is None)
+
+
+def test_ticks_of_a_column_of_years_are_years():
+    years = np.arange(1990, 2000).repeat(5)
+    X = pd.DataFrame({"year": years, "b": np.arange(50.0) % 7})
+    model = CPRegressor(n_members=1, **FAST).fit(X, X["year"] - 1990.0)
+    ax = panel(explain.effects(model), plots.effects(model), "year")
+    ax.figure.canvas.draw()
+    ticks = [t.get_text() for t in ax.get_xticklabels()]
+    assert len(ticks) > 1
+    assert {len(t) for t in ticks} == {4}
+    assert all(t.isdigit() for t in ticks)

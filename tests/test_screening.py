@@ -69,7 +69,7 @@ def test_columns_that_are_left_out_have_effects_of_their_own_only():
     for n in set(range(20)) - kept:
         np.testing.assert_array_equal(model.cores_[n][0], 1.0)
         np.testing.assert_array_equal(model.cores_[n][1:], 0.0)
-    assert explain.interactions(model, top=1).rows[0].columns == ("x0", "x1")
+    assert explain.terms(model, top=1).rows[0].columns == ("x0", "x1")
 
 
 def test_few_columns_are_all_kept():

@@ -216,7 +216,7 @@ def print_findings(
     model: CPRegressor, found: explain.Effects, data: DemoData, console: Console
 ) -> None:
     """Print the strongest effects and interactions in words."""
-    terms = explain.interactions(model, max_order=2, top=7)
+    terms = explain.terms(model, max_order=2, top=7)
     console.print("\nWhat the model has learnt", style="bold")
     console.print(
         f"Exact, from its weights. Columns are taken as independent; effects in {data.unit}.",

@@ -87,6 +87,20 @@ def read_array(X: Any, estimator_name: str) -> Table:
     return Table(generated_names(X.shape[1]), False, list(X.T))
 
 
+def series_names(y: Any) -> list[str] | None:
+    """Return the name of a series, or those of the columns of a table; None for any other array.
+
+    >>> import pandas as pd
+    >>> series_names(pd.Series([1.0], name="price")), series_names(np.ones(1))
+    (['price'], None)
+    """
+    found: Any = nw.from_native(y, allow_series=True, pass_through=True)
+    if not isinstance(found, nw.Series | nw.DataFrame):
+        return None
+    names = [found.name] if isinstance(found, nw.Series) else list(found.columns)
+    return names if all(isinstance(name, str) and name for name in names) else None
+
+
 def generated_names(n_columns: int) -> list[str]:
     """Return x0, x1, ..., as scikit-learn does."""
     return [f"x{position}" for position in range(n_columns)]

@@ -21,6 +21,7 @@ from polyadic import maps
 from polyadic.data import marginals
 from polyadic.data.columns import Columns
 from polyadic.data.rows import CodedRows, distinct_rows
+from polyadic.data.tables import series_names
 from polyadic.estimators import saving, validation
 from polyadic.explain.anova import sobol
 from polyadic.maps.base import FeatureMap
@@ -199,6 +200,7 @@ class TableEstimator(BaseEstimator):
         weight = self._row_weights(sample_weight, target, n_rows)
         if fresh:
             self.columns_ = columns
+            self.target_names_ = series_names(y)
             self.n_features_in_ = len(coded)
             self._set_names()
         plain = validation.check_weights(sample_weight, n_rows)

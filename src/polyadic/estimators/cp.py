@@ -117,6 +117,7 @@ class CPRegressor(Regression, CPEstimator):
         one).
     n_features_in_ : int
     feature_names_in_ : (N,), where the table has names
+    target_names_ : list of str, or None where y has no names
 
     Examples
     --------
@@ -313,6 +314,7 @@ class CPClassifier(Classification, CPEstimator):
         one).
     n_features_in_ : int
     feature_names_in_ : (N,), where the table has names
+    target_names_ : list of str, or None where y has no names
 
     Examples
     --------

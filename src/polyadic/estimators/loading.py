@@ -29,6 +29,7 @@ from polyadic.maps import FeatureMap
 from polyadic.networks.cp import CPCores
 from polyadic.objective.losses import Loss
 from polyadic.training.missing import average_trees
+from polyadic.training.model import classes_of, target_names
 from polyadic.training.plan import Choice, PlanSummary
 
 Model = CPRegressor | CPClassifier | TNRegressor | TNClassifier
@@ -179,6 +180,9 @@ def _check_whole(model: Any) -> None:
     model._loss()  # raises where the parameter is not one of the model's losses
     if not hasattr(model, "loss_") or model._resolve_loss(model.loss_) != model.loss_:
         raise ValueError(f"the loss of the fit cannot be {getattr(model, 'loss_', None)!r:.100}.")
+    names, count = target_names(model), 1 if classes_of(model) is not None else n_outputs
+    if names is not None and [type(name) for name in names] != [str] * count:
+        raise ValueError(f"target_names must be {count} texts, got {names!r:.100}.")
     interaction = getattr(model, "interaction_", 1.0)
     if type(interaction) is not float or not 0.0 < interaction < np.inf:
         raise ValueError(f"interaction must be a positive number, got {interaction!r:.40}.")

@@ -47,6 +47,7 @@ PLAIN = {
     "flat_target": "_flat_target",
     "loss": "loss_",
     "interaction": "interaction_",
+    "target_names": "target_names_",
 }
 ARRAYS = {"center": "_center", "scale": "_scale"}
 

@@ -98,6 +98,7 @@ class TNRegressor(Regression, TNEstimator):
         one).
     n_features_in_ : int
     feature_names_in_ : (N,), where the table has names
+    target_names_ : list of str, or None where y has no names
 
     Examples
     --------
@@ -266,6 +267,7 @@ class TNClassifier(Classification, TNEstimator):
         one).
     n_features_in_ : int
     feature_names_in_ : (N,), where the table has names
+    target_names_ : list of str, or None where y has no names
 
     Examples
     --------

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from polyadic.explain.listing import Listing, aligned_percent
+from polyadic.explain.listing import Listing, aligned_percent, number
 from polyadic.explain.models import read
 from polyadic.explain.reading import Reading
+from polyadic.explain.wrapped import unwrap
 from polyadic.training.model import FittedModel
 
 _MOST_TERMS = 2_000_000  # that are computed and kept in memory; chosen by hand
@@ -34,7 +35,7 @@ class Term(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Interactions(Listing):
+class Terms(Listing):
     """The strongest terms of a functional ANOVA; prints itself as a table.
 
     Attributes
@@ -46,28 +47,32 @@ class Interactions(Listing):
     orders : list of float
         Share of all terms of order 1, 2, ..., max_order, including those that are not in `rows`.
     n_terms : int
-        Number of all terms of up to max_order columns.
+        Number of all terms of up to max_order columns, `least_order` or more.
+    least_order : int
+        1 where single columns are listed too, 2 where only interactions are.
     """
 
     rows: list[Term]
     total: float
     orders: list[float]
     n_terms: int
+    least_order: int = 1
 
     def table(self) -> dict[str, list[Any]]:
-        """Return term, variance and share."""
+        """Return term, standard deviation and share."""
         return {
             "term": [" * ".join(row.columns) for row in self.rows],
-            "variance": [row.variance for row in self.rows],
+            "std": [math.sqrt(row.variance) for row in self.rows],
             "share": [row.share for row in self.rows],
         }
 
     def footer(self) -> str:
         """Return the share of each order."""
         shares = [f"order {k} {aligned_percent(share)}" for k, share in enumerate(self.orders, 1)]
+        what = "terms" if self.least_order == 1 else "interactions"
         return (
-            f"{len(self.rows)} of {self.n_terms} terms. "
-            f"Of the variance {self.total:.3g}, {', '.join(shares)}."
+            f"{len(self.rows)} of {self.n_terms:,} {what}. Standard deviation "
+            f"{number(math.sqrt(self.total), 3)}; of the variance, {', '.join(shares)}."
         )
 
 
@@ -108,13 +113,47 @@ class Sobol(Listing):
         """Return the share of each order that is not nearly zero."""
         shown = [(k, share) for k, share in enumerate(self.orders, 1) if share >= 5e-4]
         told = [f"order {k} {aligned_percent(share)}" for k, share in shown]
-        return f"Of the variance {self.variance:.3g}, {', '.join(told) or 'nothing is explained'}."
+        shares = f"of the variance, {', '.join(told)}" if told else "nothing is explained"
+        return f"Standard deviation {number(math.sqrt(self.variance), 3)}; {shares}."
 
 
 def interactions(
     model: FittedModel, max_order: int = 3, top: int | None = 20, background: Any = None
-) -> Interactions:
-    """Return the variance of every pure term of up to `max_order` columns.
+) -> Terms:
+    """Return the strongest interactions: pure terms of two columns and more.
+
+    Parameters
+    ----------
+    model, max_order, top, background
+        As in `terms`, which lists the effects of single columns too.
+
+    Returns
+    -------
+    Terms
+        Shares are of the variance over all orders, also of those above `max_order`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from polyadic import CPRegressor
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (500, 3))
+    >>> y = X[:, 0] + X[:, 1] * X[:, 2]
+    >>> model = CPRegressor(maps="polynomial", n_members=1, random_state=0).fit(X, y)
+    >>> [row.columns for row in interactions(model, top=1).rows]
+    [('x1', 'x2')]
+    """
+    if max_order == 1 and not isinstance(max_order, bool):
+        raise ValueError(
+            "An interaction has two columns or more, got max_order=1. Use terms(model, "
+            "max_order=1) for the effects of single columns."
+        )
+    return _strongest(unwrap(model), max_order, top, background, least_order=2)
+
+
+def terms(
+    model: FittedModel, max_order: int = 3, top: int | None = 20, background: Any = None
+) -> Terms:
+    """Return the variance of every pure term of up to `max_order` columns, single ones too.
 
     Parameters
     ----------
@@ -130,7 +169,7 @@ def interactions(
 
     Returns
     -------
-    Interactions
+    Terms
         Shares are of the variance over all orders, also of those above `max_order`.
 
     Examples
@@ -140,9 +179,16 @@ def interactions(
     >>> X = np.random.default_rng(0).uniform(-1, 1, (500, 3))
     >>> y = X[:, 0] + X[:, 1] * X[:, 2]
     >>> model = CPRegressor(maps="polynomial", n_members=1, random_state=0).fit(X, y)
-    >>> [row.columns for row in interactions(model, top=2).rows]
+    >>> [row.columns for row in terms(model, top=2).rows]
     [('x0',), ('x1', 'x2')]
     """
+    return _strongest(unwrap(model), max_order, top, background, least_order=1)
+
+
+def _strongest(
+    model: FittedModel, max_order: int, top: int | None, background: Any, least_order: int
+) -> Terms:
+    """Return the strongest terms of at least so many columns."""
     reading = read(model, background)
     order = _check_order(max_order, reading.n_columns)
     if top is not None and (isinstance(top, bool) or not isinstance(top, Integral) or top < 1):
@@ -151,9 +197,11 @@ def interactions(
     rows, by_order = [], np.zeros(order)
     for term, variance in reading.variances(order):
         by_order[len(term) - 1] += variance
-        rows.append(Term(tuple(names[n] for n in term), variance, _share(variance, total)))
+        if len(term) >= least_order:
+            rows.append(Term(tuple(names[n] for n in term), variance, _share(variance, total)))
     strongest = sorted(rows, key=lambda row: -row.variance)[:top]
-    return Interactions(strongest, total, [_share(v, total) for v in by_order], len(rows))
+    shares = [_share(v, total) for v in by_order]
+    return Terms(strongest, total, shares, len(rows), least_order)
 
 
 def sobol(model: FittedModel, background: Any = None) -> Sobol:
@@ -163,7 +211,7 @@ def sobol(model: FittedModel, background: Any = None) -> Sobol:
     ----------
     model : fitted estimator
     background : table, optional
-        As in `interactions`.
+        As in `terms`.
 
     Returns
     -------
@@ -181,8 +229,9 @@ def sobol(model: FittedModel, background: Any = None) -> Sobol:
     x0                 7... %       7... %
     x2                  0... %      2... %
     x1                  0... %      2... %
-    Of the variance 0.4..., order 1 7... %, order 2 2... %...
+    Standard deviation 0.6...; of the variance, order 1 7... %, order 2 2... %...
     """
+    model = unwrap(model)
     reading = read(model, background)
     first = np.array([variance for _, variance in reading.variances(1)])
     orders = reading.order_variances()

@@ -2,10 +2,11 @@
 
 The elements are those of `polyadic.explain.elements`: powers of a column in its own units where its
 map is a polynomial, indicators of categories. The sum over all products of coefficient times
-elements is the raw prediction. A missing value counts as the map encodes it: a number as
-the mean of its column, a category without an indicator. Where every training row has a value of a
-column, its indicators or hats are written with a mean of zero, so that a product without the column
-has its average coefficient; the sum then does not hold for rows in which that column is missing.
+elements is the raw prediction, or the relative score of one of many classes. A missing value counts
+as the map encodes it: a number as the mean of its column, a category without an indicator. Where
+every training row has a value of a column, its indicators or hats are written with a mean of zero,
+so that a product without the column has its average coefficient; the sum then does not hold for
+rows in which that column is missing.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from polyadic.data.marginals import Marginal
 from polyadic.explain.elements import Elements, elements_of
-from polyadic.explain.listing import Listing
+from polyadic.explain.listing import Listing, number
 from polyadic.explain.models import find_columns, read
 from polyadic.explain.networks import contract_grid, weighed
+from polyadic.explain.outputs import class_list, explained_cores, find_output
 from polyadic.explain.reading import ColumnSet, outer
+from polyadic.explain.wrapped import unwrap
 from polyadic.networks.cp import CPCores
-from polyadic.training.model import FittedModel, known_marginals
+from polyadic.training.model import FittedModel, known_marginals, output_names
 
 _MOST_PRODUCTS = 2_000_000  # that are computed and kept in memory; chosen by hand
 
@@ -58,6 +60,7 @@ class Coefficients(Listing):
         Number of all products of up to max_order columns.
     """
 
+    mixed_units = ("coefficient",)
     rows: list[Product]
     constant: float
     n_products: int
@@ -72,10 +75,12 @@ class Coefficients(Listing):
 
     def footer(self) -> str:
         """Return the constant, and how many products there are."""
-        return f"Constant {self.constant:.4g}. {len(self.rows)} of {self.n_products:,} products."
+        return (
+            f"Constant {number(self.constant)}. {len(self.rows)} of {self.n_products:,} products."
+        )
 
 
-def coefficient(model: FittedModel, product: Mapping[Any, Any], output: int = 0) -> float:
+def coefficient(model: FittedModel, product: Mapping[Any, Any], output: Any = None) -> float:
     """Return the coefficient of a product of basis elements (paper, appendix B).
 
     Parameters
@@ -88,7 +93,9 @@ def coefficient(model: FittedModel, product: Mapping[Any, Any], output: int = 0)
         training row has a category, the coefficients of a column's categories have a mean of zero
         over the rows. A map without a constant, such as Polynomial(normalize=True), has an element
         in every product: a product that does not name its column has the coefficient 0.
-    output : int
+    output : label or int
+        A class by its label, one of several numbers by its number or name; by default the first.
+        Scores of three or more classes are relative to their mean over the classes.
 
     Returns
     -------
@@ -105,24 +112,24 @@ def coefficient(model: FittedModel, product: Mapping[Any, Any], output: int = 0)
     >>> round(coefficient(model, {"x0": 1, "x1": 1}), 1)
     3.0
     """
-    check_is_fitted(model, "tensor_")
+    model = unwrap(model)
     expansion = _Expansion(model)
-    _check_output(output, len(expansion.intercept))
+    k = find_output(output, output_names(model), class_list(model))
     if not isinstance(product, Mapping):
         raise ValueError(
             "product must be a dict from column to power, category or element, such as "
             f"{{{model.columns_.names[0]!r}: 1}}, got {product!r}."
         )
-    columns = find_columns(model, list(product))
+    columns = find_columns(model.columns_.names, list(product))
     chosen = {n: expansion.elements[n].find(v) for n, v in zip(columns, product.values())}
-    return expansion.at({n: k for n, k in chosen.items() if k != 0})[output]
+    return expansion.at({n: at for n, at in chosen.items() if at != 0})[k]
 
 
 def coefficients(
     model: FittedModel,
     max_order: int = 2,
     top: int | None = 20,
-    output: int = 0,
+    output: Any = None,
     background: Any = None,
 ) -> Coefficients:
     """Return the largest coefficients of all products of up to `max_order` columns.
@@ -138,7 +145,8 @@ def coefficients(
         Largest number of columns in a product.
     top : int or None
         How many products to return, None for all.
-    output : int
+    output : label or int
+        As in `coefficient`.
     background : table, optional
         Gives the standard deviations; by default the training table, which the model keeps.
 
@@ -156,12 +164,13 @@ def coefficients(
     >>> coefficients(model, top=2)
     term     coefficient  size
     x0 * x1            3  24.2
-    x0                 2  5.69
+    x0                 2   5.7
     Constant 7. 2 of 8 products.
     """
+    model = unwrap(model)
     marginals = read(model, background).marginals
     expansion = _Expansion(model)
-    _check_output(output, len(expansion.intercept))
+    k = find_output(output, output_names(model), class_list(model))
     _check_whole("max_order", max_order)
     if top is not None:
         _check_whole("top", top)
@@ -176,9 +185,9 @@ def coefficients(
             scale = np.multiply.outer(scale, deviations[n]).ravel()
         terms.append(term)
         scales.append(scale)
-        values.append(expansion.grid(term)[..., output].ravel())
+        values.append(expansion.grid(term)[..., k].ravel())
     rows = _largest(elements, terms, values, scales, top)
-    return Coefficients(rows, expansion.at({})[output], n_products)
+    return Coefficients(rows, expansion.at({})[k], n_products)
 
 
 # ---- the whole model ----------------------------------------------------------------------------
@@ -188,7 +197,7 @@ class _Expansion:
     """A model rewritten on named elements, the constant of every column first."""
 
     def __init__(self, model: FittedModel):
-        tensor = model.tensor_
+        tensor = explained_cores(model)
         if tensor.trees is not None:
             raise ValueError(
                 "The model has trees, and a formula of their leaves would have thousands of terms. "
@@ -295,10 +304,3 @@ def _check_count(sizes: Sequence[int], max_order: int) -> int:
 def _check_whole(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
-
-
-def _check_output(output: Any, n_outputs: int) -> None:
-    whole = isinstance(output, Integral) and not isinstance(output, bool)
-    if not whole or not 0 <= output < n_outputs:
-        right = "0, the model's only output" if n_outputs == 1 else f"0 to {n_outputs - 1}"
-        raise ValueError(f"output must be {right}, got {output!r}.")

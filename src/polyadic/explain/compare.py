@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic.data.tables import listing
-from polyadic.explain.anova import Interactions, Term
+from polyadic.explain.anova import Term, Terms
 from polyadic.explain.effects import Effects, effects_of
 from polyadic.explain.known import marginals_with
-from polyadic.explain.listing import Listing, aligned_percent, amount
+from polyadic.explain.listing import Listing, aligned_percent, amount, number
+from polyadic.explain.outputs import centring, class_list, is_relative
 from polyadic.explain.reading import Reading
 from polyadic.explain.union import combine, write_both
+from polyadic.explain.wrapped import pass_steps, unwrap
 from polyadic.networks.cp import CPCores
-from polyadic.training.model import FittedModel, classes_of, output_names
+from polyadic.training.model import FittedModel, output_names, target_of
 
 # A difference whose variance is below this share of the models' own is zero: its size is 3e-7 of
 # theirs, the rounding of the single precision in which models predict.
@@ -55,7 +57,7 @@ class Comparison(Listing):
         The value of the column where it is; None where no value is known.
     at_output : (N,) int
         The output that it is of.
-    interactions : Interactions
+    interactions : Terms
         The strongest terms of two or three columns of the difference, and the share of each order.
     effects : (Effects, Effects)
         The main effects of a and of b on the same grid.
@@ -72,7 +74,7 @@ class Comparison(Listing):
     largest: np.ndarray
     at: list[Any]
     at_output: np.ndarray
-    interactions: Interactions
+    interactions: Terms
     effects: tuple[Effects, Effects]
 
     @property
@@ -85,7 +87,7 @@ class Comparison(Listing):
         order = np.lexsort((-self.main, -self.total))
         out = {
             "column": [self.columns[n] for n in order],
-            "main variance": self.main[order].tolist(),
+            "main std": np.sqrt(self.main[order]).tolist(),
             "total share": self.total[order].tolist(),
             "largest difference": self.largest[order].tolist(),
             "at": [amount(self.at[n]) for n in order],
@@ -96,12 +98,13 @@ class Comparison(Listing):
 
     def footer(self) -> str:
         """Return the size of the difference, and its strongest interactions."""
-        mean = ", ".join(f"{m:+.3g}" for m in self.mean[:4]) + (
+        mean = ", ".join(number(m, 3, signed=True) for m in self.mean[:4]) + (
             " ..." if self.mean[4:].size else ""
         )
         lines = [
-            f"The difference has the variance {self.variance:.3g}, {aligned_percent(self.share)} "
-            f"of that of a, and the mean {mean}. Correlation: {self.correlation:.4g}."
+            f"The difference has the standard deviation {number(math.sqrt(self.variance), 3)}, "
+            f"{aligned_percent(self.share)} of the variance of a, and the mean {mean}. "
+            f"Correlation: {self.correlation:.4g}."
         ]
         shown = [row for row in self.interactions.rows[:3] if row.share >= 5e-4]
         if shown:
@@ -143,8 +146,14 @@ def compare(a: FittedModel, b: FittedModel, background: Any = None) -> Compariso
     >>> found.table()["column"][2], found.interactions.rows[0].columns
     ('x0', ('x1', 'x2'))
     """
+    a, b = unwrap(a), unwrap(b)
     check_comparable(a, b)
+    if background is not None:
+        background = pass_steps(a, background)
     both = write_both(a, b)
+    if is_relative(a):
+        matrix = centring(a.tensor_.n_outputs)
+        both = both[0].weigh_outputs(matrix), both[1].weigh_outputs(matrix)
     difference = combine(*both, (1.0, -1.0))
     marginals = marginals_with(a, difference.columns_, difference.explained, background)
     first, second, rest = (one.read(marginals) for one in (*both, difference))
@@ -156,7 +165,9 @@ def compare(a: FittedModel, b: FittedModel, background: Any = None) -> Compariso
     main, found = _list_terms(rest, variance, difference.tensor_.rank)
     names = output_names(a)
     jumps = [np.union1d(first.jumps(n), second.jumps(n)) for n in range(rest.n_columns)]
-    effects = effects_of(first, names, jumps=jumps), effects_of(second, names, jumps=jumps)
+    classes = class_list(a)
+    effects = effects_of(first, names, classes, jumps), effects_of(second, names, classes, jumps)
+    effects = replace(effects[0], target=target_of(a)), replace(effects[1], target=target_of(b))
     largest = [_largest(*pair) for pair in zip(*(e.values for e in effects), effects[0].grid)]
     scale = math.sqrt(of_a * of_b)
     return Comparison(
@@ -197,7 +208,7 @@ def check_comparable(a: FittedModel, b: FittedModel) -> None:
     _check_columns(a, b)
     pairs = {
         "outputs": (a.tensor_.n_outputs, b.tensor_.n_outputs),
-        "classes": tuple(_classes(model) for model in (a, b)),
+        "classes": (class_list(a), class_list(b)),
         "links": (a.loss_.link_name, b.loss_.link_name),
     }
     for what, (own, other) in pairs.items():
@@ -225,11 +236,6 @@ def _check_columns(a: FittedModel, b: FittedModel) -> None:
             )
 
 
-def _classes(model: FittedModel) -> list[Any] | None:
-    found = classes_of(model)
-    return None if found is None else found.tolist()
-
-
 def _largest(a: np.ndarray, b: np.ndarray, grid: np.ndarray) -> tuple[float, Any, int]:
     """Return the largest difference of two curves, (k, L) each, where it is, and its output."""
     if len(grid) == 0:
@@ -239,7 +245,7 @@ def _largest(a: np.ndarray, b: np.ndarray, grid: np.ndarray) -> tuple[float, Any
     return float(gap[point, output]), grid[point], int(output)
 
 
-def _list_terms(reading: Reading, total: float, rank: int) -> tuple[np.ndarray, Interactions]:
+def _list_terms(reading: Reading, total: float, rank: int) -> tuple[np.ndarray, Terms]:
     """Return the variances of single columns, and the strongest terms of two or three columns.
 
     As far as listing them is cheap.
@@ -260,4 +266,5 @@ def _list_terms(reading: Reading, total: float, rank: int) -> tuple[np.ndarray, 
         else:
             rows.append(Term(tuple(names[n] for n in term), variance, variance / unit))
     strongest = sorted(rows, key=lambda row: -row.variance)[:_TOP]
-    return main, Interactions(strongest, total, (by_order / unit).tolist(), len(rows))
+    terms = Terms(strongest, total, (by_order / unit).tolist(), len(rows), least_order=2)
+    return main, terms

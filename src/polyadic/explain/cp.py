@@ -22,7 +22,7 @@ from scipy import sparse
 from polyadic.data.features import encode
 from polyadic.data.marginals import Marginal, design
 from polyadic.explain.moments import measure
-from polyadic.explain.reading import ColumnSet, Reading, outer, quadrature
+from polyadic.explain.reading import Asked, ColumnSet, Reading, outer, quadrature
 from polyadic.kernels import shapley as kernel
 from polyadic.networks.cp import CPCores
 from polyadic.training.model import FittedModel
@@ -96,6 +96,22 @@ class CPReading(Reading):
                     part = design(self.maps[n], rows[n]) @ column.core[:, moments.rank :]
                     out = out + part.mean(axis=0)
         return out
+
+    def along(self, rows: Sequence[np.ndarray], asked: Sequence[Asked]) -> Iterator[np.ndarray]:
+        """Multiply the functions of the other columns at the rows, and of a term at its points."""
+        moments, rank = self.moments, self.moments.rank
+        cores = [column.core for column in moments.columns]
+        each = [design(m, x) @ core for m, x, core in zip(self.maps, rows, cores)]
+        for term, designs in asked:
+            others = [part for n, part in enumerate(each) if n not in term]
+            here = [phi @ cores[n] for phi, n in zip(designs, term)]
+            rest = _multiply([p[:, :rank] for p in others], (len(rows[0]), rank))
+            points = _multiply([p[:, :rank] for p in here], (len(here[0]) if here else 1, rank))
+            out = outer([rest, points], moments.weights) + moments.intercept
+            if moments.has_additive:
+                out += sum(part[:, None, rank:] for part in others)
+                out += sum(part[None, :, rank:] for part in here)
+            yield out
 
     # ---- variances ------------------------------------------------------------------------------
 
@@ -337,6 +353,14 @@ class _KernelInputs:
         shift = self.first + 1 - layout.first
         widths = np.diff(layout.slots)
         return layout.slots, coded.index + np.repeat(shift, widths).astype(np.int32), coded.value
+
+
+def _multiply(parts: Sequence[np.ndarray], shape: tuple[int, int]) -> np.ndarray:
+    """Return the product of functions, (n, R); ones if there are none."""
+    out = np.ones(shape)
+    for part in parts:
+        out *= part
+    return out
 
 
 def _slices(length: int, step: int) -> Iterator[slice]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -13,23 +13,31 @@ from polyadic.data.columns import Column
 from polyadic.data.marginals import FEW_VALUES, Marginal, design, share_below
 from polyadic.data.tables import is_missing
 from polyadic.explain.anova import main_shares
-from polyadic.explain.listing import Listing
+from polyadic.explain.effect import Effect, point_frame
+from polyadic.explain.listing import Listing, number
+from polyadic.explain.means import mean_effects, mean_on_grid, told_rows, with_missing
 from polyadic.explain.models import code, find_columns, read
+from polyadic.explain.outputs import class_list
 from polyadic.explain.reading import Reading
-from polyadic.training.model import FittedModel, output_names
+from polyadic.explain.scales import check_scale
+from polyadic.explain.wrapped import unwrap
+from polyadic.training.model import UNNAMED, FittedModel, Target, output_names, target_of
 
-SCALES = ("raw", "response")
 # Chosen by hand:
 _EFFECT_POINTS = 64  # on the grid of a numeric column's effect
 _GRID_POINTS = {1: 101, 2: 41, 3: 17}  # per column of a partial dependence, by number of columns
 _BINS = 24  # of a density
 _ENDS = (5, 95)  # per cent of the rows: the range in which effects are described in words
 _MOST_POINTS = 4_000_000  # of a grid, times outputs
+_BY_COLUMN = ("grid", "values", "missing", "edges", "density", "variance", "share", "ends")
 
 
 @dataclass(frozen=True, repr=False)
 class Effects(Listing):
     """The main effect of each column on a grid; prints itself as a table.
+
+    `found["age"]` or `found[0]` is the `Effect` of one column, `found[["age", "sex"]]` are the
+    `Effects` of some; `len(found)` is the number of columns, and iteration yields each `Effect`.
 
     Attributes
     ----------
@@ -41,8 +49,8 @@ class Effects(Listing):
     grid : list of N arrays, (k_n,)
         Quantiles of a numeric column; the categories of a categorical one.
     values : list of N arrays, (k_n, L)
-        The effect at each point, zero on average over the rows. With scale="response", the
-        prediction from base and this effect alone.
+        The effect at each point, zero on average over the rows. On another scale than "raw", the
+        mean prediction with the column fixed at this point.
     missing : list of N arrays, (L,)
         The same for a missing value.
     edges, density : lists of N arrays
@@ -54,7 +62,15 @@ class Effects(Listing):
     ends : list of N tuples, or None for a categorical column
         The 5 % and 95 % quantiles: the middle nine tenths of the rows lie between them.
     scale : str
-        "raw" or "response".
+        "raw", "probability" or "response".
+    classes : list of K, or None
+        The classes of a classifier.
+    n_rows : int
+        Rows that `values` are means over, where these are not closed forms; else 0.
+    error : float
+        The largest standard error of `values`; 0 for closed forms, and for means over given rows.
+    target : Target
+        What the effects are on: the name of y, and whether a link follows.
     """
 
     columns: list[str]
@@ -69,17 +85,47 @@ class Effects(Listing):
     share: np.ndarray
     ends: list[tuple[float, float] | None]
     scale: str
+    classes: list[Any] | None = None
+    n_rows: int = 0
+    error: float = 0.0
+    target: Target = UNNAMED
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __iter__(self) -> Iterator[Effect]:
+        return (self[n] for n in range(len(self)))
+
+    def __contains__(self, column: object) -> bool:
+        return column in self.columns
+
+    def __getitem__(self, key: Any) -> Any:
+        chosen = find_columns(self.columns, key if isinstance(key, list) else [key])
+        names = [self.columns[n] for n in chosen]
+        own: dict[str, Any] = {f: [getattr(self, f)[n] for n in chosen] for f in _BY_COLUMN}
+        if isinstance(key, list):
+            own |= {field: np.array(own[field]) for field in ("variance", "share")}
+            return replace(self, columns=names, **own)
+        one = {field: values[0] for field, values in own.items()}
+        return Effect(
+            names[0], self.outputs, self.base, **one, scale=self.scale, target=self.target
+        )
 
     def table(self) -> dict[str, list[Any]]:
-        """Return variance, share and range of every effect, strongest first."""
+        """Return standard deviation, share and range of every effect, strongest first."""
         order = np.argsort(-self.variance, kind="stable")
         return {
             "column": [self.columns[n] for n in order],
-            "variance": self.variance[order].tolist(),
+            "std": np.sqrt(self.variance[order]).tolist(),
             "share": self.share[order].tolist(),
             "lowest": [_end(np.min, self.values[n]) for n in order],
             "highest": [_end(np.max, self.values[n]) for n in order],
         }
+
+    def footer(self) -> str:
+        """Return which rows the values are means over; for closed forms the unit of the effects."""
+        told = told_rows(self.target.prediction(), self.n_rows, self.error)
+        return told or self.target.note()
 
 
 @dataclass(frozen=True, repr=False)
@@ -95,6 +141,10 @@ class PartialDependence:
     pure : bool
         Whether all terms of fewer columns, and the base, are subtracted.
     scale : str
+    classes : list of K, or None
+        The classes of a classifier.
+    n_rows, error, target
+        As in `Effects`.
     """
 
     columns: list[str]
@@ -103,31 +153,36 @@ class PartialDependence:
     values: np.ndarray
     pure: bool
     scale: str
+    classes: list[Any] | None = None
+    n_rows: int = 0
+    error: float = 0.0
+    target: Target = UNNAMED
 
     def __repr__(self) -> str:
         what = "Pure interaction" if self.pure else "Partial dependence"
         sizes = " x ".join(str(len(g)) for g in self.grid)
-        low, high = np.min(self.values), np.max(self.values)
-        return (
-            f"{what} of {', '.join(self.columns)} on {sizes} points, from {low:.4g} to {high:.4g}."
-        )
+        low, high = number(np.min(self.values)), number(np.max(self.values))
+        told = f"{what} of {', '.join(self.columns)} on {sizes} points, from {low} to {high}."
+        note = told_rows(self.target.prediction(), self.n_rows, self.error) or self.target.note()
+        return f"{told} {note}".rstrip()
 
     def to_pandas(self) -> Any:
         """Return one line per point, with the columns' values and one column per output."""
-        import pandas as pd
-
         points = np.meshgrid(*(np.arange(len(g)) for g in self.grid), indexing="ij")
         frame = {c: g[p.ravel()] for c, g, p in zip(self.columns, self.grid, points)}
-        for name, values in zip(self.outputs, self.values.reshape(-1, len(self.outputs)).T):
-            label = f"prediction {name}".rstrip()
-            while label in frame:  # a column may have any name
-                label += "_"
-            frame[label] = values
-        return pd.DataFrame(frame)
+        values = self.values.reshape(-1, len(self.outputs))
+        return point_frame(frame, "prediction", self.outputs, values)
 
 
-def effects(model: FittedModel, background: Any = None, scale: str = "raw") -> Effects:
+def effects(
+    model: FittedModel,
+    background: Any = None,
+    scale: str = "raw",
+    columns: Sequence[str | int] | None = None,
+) -> Effects:
     """Return the main effect of each column, with all other columns averaged out.
+
+    Scores of three or more classes are relative to their mean over the classes.
 
     f_n(x_n) = u_n(x_n) + sum_r C_r g_nr(x_n) prod_{m != n} mu_mr, less its mean over the rows,
     where u_n is the additive part of the model, if it has one.
@@ -137,8 +192,12 @@ def effects(model: FittedModel, background: Any = None, scale: str = "raw") -> E
     model : fitted estimator
     background : table, optional
         Gives the marginals and the grids; by default the training table, which the model keeps.
-    scale : "raw" or "response"
-        "response" returns the prediction, such as a probability, from base and effect alone.
+    scale : "raw", "probability" (of classes) or "response" (of any model)
+        Other than "raw", the values are mean predictions after the link with one column fixed. They
+        have no closed form: they are means over the rows of the background, as they are, or over
+        2,000 rows drawn from the product of the marginals, with a standard error.
+    columns : list of str or int, optional
+        Which columns, in this order; by default all.
 
     Returns
     -------
@@ -152,21 +211,35 @@ def effects(model: FittedModel, background: Any = None, scale: str = "raw") -> E
     >>> y = 3 * X[:, 0] + X[:, 0] * X[:, 1]
     >>> model = CPRegressor(n_members=1, rank=8, max_iter=60, random_state=0).fit(X, y)
     >>> found = effects(model)
-    >>> bool(np.corrcoef(found.grid[0], found.values[0][:, 0])[0, 1] > 0.99)
+    >>> bool(np.corrcoef(found["x0"].grid, found["x0"].values[:, 0])[0, 1] > 0.99)
     True
     """
-    _check_scale(scale)
-    response = model.response if scale == "response" else None
-    return effects_of(read(model, background), output_names(model), response)
+    model = unwrap(model)
+    scale = check_scale(model, scale)
+    every = effects_of(read(model, background), output_names(model), class_list(model))
+    every = replace(every, target=target_of(model, scale))
+    if scale != "raw":
+        means = mean_effects(model, every.grid, background)
+        base, *values = means.values
+        every = replace(
+            every,
+            base=base[0],
+            values=[own[:-1] for own in values],
+            missing=[own[-1] for own in values],
+            scale=scale,
+            n_rows=means.n_rows,
+            error=means.largest_error,
+        )
+    return every if columns is None else every[_listed(columns)]
 
 
 def effects_of(
     reading: Reading,
     outputs: list[str],
-    response: Callable[[np.ndarray], np.ndarray] | None = None,
+    classes: list[Any] | None = None,
     jumps: Sequence[np.ndarray] | None = None,
 ) -> Effects:
-    """Return the main effects of a reading; `response` undoes the link of raw values, (n, L).
+    """Return the main effects of a reading, on the raw scale.
 
     `jumps` are values at both sides of which each column is shown, by default those of the reading.
     """
@@ -178,10 +251,8 @@ def effects_of(
         steps = reading.jumps(n) if jumps is None else jumps[n]
         if len(steps) and len(points):
             points = codes = _with_steps(points, steps)
-        asked = np.append(codes, np.nan if column.categories is None else -1)
-        found = reading.partial((n,), [design(reading.maps[n], asked)], pure=True)
-        if response is not None:
-            found = response(base + found)
+        asked = design(reading.maps[n], with_missing(column, codes))
+        found = reading.partial((n,), [asked], pure=True)
         grid.append(points)
         values.append(found[:-1])
         missing.append(found[-1])
@@ -189,7 +260,7 @@ def effects_of(
     return Effects(
         [column.name for column in reading.columns],
         outputs,
-        base if response is None else response(base[None])[0],
+        base,
         grid,
         values,
         missing,
@@ -198,7 +269,8 @@ def effects_of(
         variance,
         share,
         [_ends(c, m) for c, m in zip(reading.columns, reading.marginals)],
-        "raw" if response is None else "response",
+        "raw",
+        classes,
     )
 
 
@@ -224,8 +296,9 @@ def partial_dependence(
     background : table, optional
         Average over its rows, with their dependence between columns, as brute force does row by
         row. By default, over the product of the training marginals.
-    scale : "raw" or "response"
-        "response" applies the inverse link to the mean raw prediction.
+    scale : "raw", "probability" (of classes) or "response" (of any model)
+        Other than "raw", the mean of the predictions after the link, which has no closed form: see
+        `effects`.
     pure : bool
         Return the pure interaction instead: all terms of fewer columns are subtracted. Of a
         background, only the marginals are then used.
@@ -245,12 +318,12 @@ def partial_dependence(
     >>> partial_dependence(model, ["x1", "x2"], grid, pure=True).values.round(1).ravel()
     array([-0.8,  0.8])
     """
-    _check_scale(scale)
-    if scale == "response" and pure:
+    model, wanted = unwrap(model), _listed(columns)
+    scale = check_scale(model, scale)
+    if scale != "raw" and pure:
         raise ValueError(
-            "pure=True returns a difference, which has no scale='response'. Set scale='raw'."
+            f"pure=True returns a difference, which has no scale={scale!r}. Set scale='raw'."
         )
-    wanted = [columns] if isinstance(columns, str | int | np.integer) else list(columns)
     if not 1 <= len(wanted) <= 3:
         raise ValueError(f"columns must name one, two or three columns, got {len(wanted)}.")
     reading = read(model, background if pure else None) if background is None or pure else None
@@ -258,21 +331,34 @@ def partial_dependence(
     if reading is None:
         rows = code(model, background)
         reading = read(model, background)
-    term = find_columns(model, wanted)
+    term = find_columns(model.columns_.names, wanted)
     points, codes = _points(model, term, grid, reading.marginals)
     order = np.argsort(term)  # a reading takes the columns in their order
     designs = [design(reading.maps[term[i]], codes[i]) for i in order]
-    found = reading.partial(tuple(term[i] for i in order), designs, pure, rows)
+    ascending, n_rows, error = tuple(term[i] for i in order), 0, 0.0
+    if scale != "raw":
+        means = mean_on_grid(model, ascending, designs, background)
+        (found,), n_rows, error = means.values, means.n_rows, means.largest_error
+    else:
+        found = reading.partial(ascending, designs, pure, rows)
     found = np.transpose(found, [*np.argsort(order), len(term)])
-    if scale == "response":
-        found = model.response(found.reshape(-1, found.shape[-1])).reshape(found.shape)
-    names = [model.columns_.names[n] for n in term]
-    return PartialDependence(names, output_names(model), points, found, pure, scale)
+    return PartialDependence(
+        columns=[model.columns_.names[n] for n in term],
+        outputs=output_names(model),
+        grid=points,
+        values=found,
+        pure=pure,
+        scale=scale,
+        classes=class_list(model),
+        n_rows=n_rows,
+        error=error,
+        target=target_of(model, scale),
+    )
 
 
-def _check_scale(scale: str) -> None:
-    if scale not in SCALES:
-        raise ValueError(f"scale must be 'raw' or 'response', got {scale!r}.")
+def _listed(columns: str | int | Sequence[str | int]) -> list[str | int]:
+    """Return one column, or several, as a list."""
+    return [columns] if isinstance(columns, str | int | np.integer) else list(columns)
 
 
 def _end(which: Any, values: np.ndarray) -> float:

@@ -16,7 +16,7 @@ from scipy import sparse
 from polyadic.data.marginals import Marginal, bin_shares
 from polyadic.explain.cp import CPReading
 from polyadic.explain.leaves import LeafReading, SetNumbers, Variances
-from polyadic.explain.reading import ColumnSet, Reading
+from polyadic.explain.reading import Asked, ColumnSet, Reading
 from polyadic.kernels.variances import Smooth
 from polyadic.maps import Step
 from polyadic.networks.cp import CPCores
@@ -61,12 +61,25 @@ class JoinedReading(Reading):
         rows: Sequence[np.ndarray] | None = None,
     ) -> np.ndarray:
         """Add both parts."""
-        widths = [self.widths[n] for n in term]
-        smooth = [phi[:, :width] for phi, width in zip(designs, widths)]
-        bins = [_bins(phi[:, width:]) for phi, width in zip(designs, widths)]
+        smooth, bins = self._divide(term, designs)
         background = None if rows is None else self.trees.trees.bins(rows)
         out = self.smooth.partial(term, smooth, pure, rows)
         return out + self.trees.partial(term, bins, pure, background)
+
+    def along(self, rows: Sequence[np.ndarray], asked: Sequence[Asked]) -> Iterator[np.ndarray]:
+        """Add both parts."""
+        parts = [(term, *self._divide(term, designs)) for term, designs in asked]
+        smooth = self.smooth.along(rows, [(term, designs) for term, designs, _ in parts])
+        bins = self.trees.trees.bins(rows)
+        for out, (term, _, points) in zip(smooth, parts):
+            yield self.trees.add_along(bins, term, points, out)
+
+    def _divide(
+        self, term: ColumnSet, designs: Sequence[sparse.csr_array]
+    ) -> tuple[list[sparse.csr_array], list[np.ndarray]]:
+        """Return the designs of the smooth part, and the bins of the trees."""
+        pairs = [(phi, self.widths[n]) for phi, n in zip(designs, term)]
+        return [phi[:, :w] for phi, w in pairs], [_bins(phi[:, w:]) for phi, w in pairs]
 
     # ---- variances ------------------------------------------------------------------------------
 

@@ -138,6 +138,25 @@ class LeafReading:
             out += outer(parts, weights[some] * rest[some, None])
         return out
 
+    def add_along(
+        self, rows: np.ndarray, term: ColumnSet, points: Sequence[np.ndarray], out: np.ndarray
+    ) -> np.ndarray:
+        """Add the trees to out : (n, k, L), at bins of rows (N, n) with a term at k points."""
+        skipped = np.zeros(self.n_columns, np.uint8)
+        skipped[list(term)] = 1
+        found = np.zeros((out.shape[0], self.n_outputs, out.shape[1]))
+        step = max(1, _BLOCK // out.shape[1])
+        for start in range(0, len(self.leaves), step):
+            some = slice(start, min(start + step, len(self.leaves)))
+            inside = np.ones((out.shape[1], some.stop - start))
+            for n, bins in zip(term, points):
+                inside *= self.leaves.indicators(n, bins, some)
+            kernel.add_along(
+                self.terms, start, np.ascontiguousarray(inside.T), skipped, rows, found
+            )
+        out += np.swapaxes(found, 1, 2)
+        return out
+
     def _rest(self, term: ColumnSet, background: np.ndarray | None) -> np.ndarray:
         """Return the mean of prod_{n not in S} g_nr, (R,)."""
         skipped = np.zeros(self.n_columns, np.uint8)

@@ -13,17 +13,26 @@ from polyadic.data.marginals import Marginal
 from polyadic.explain.cp import CPReading
 from polyadic.explain.joined import JoinedReading
 from polyadic.explain.networks import NetworkReading
+from polyadic.explain.outputs import explained_cores
 from polyadic.explain.reading import Reading
+from polyadic.networks.cores import Cores
 from polyadic.networks.cp import CPCores
 from polyadic.training.model import FittedModel, explained_maps, known_marginals
 
 
 def read(model: FittedModel, background: Any = None) -> Reading:
-    """Return the reading of a fitted model over its training marginals, or those of a table."""
+    """Return the reading of a fitted model over its training marginals, or those of a table.
+
+    Scores of three or more classes are read relative to their mean: `polyadic.explain.outputs`.
+    """
     check_is_fitted(model, "tensor_")
+    return read_cores(model, explained_cores(model), background)
+
+
+def read_cores(model: FittedModel, cores: Cores, background: Any = None) -> Reading:
+    """Return the reading of a model with these cores instead of its own."""
     marginals = marginals_over(model, background)
     check_finite(marginals)
-    cores = model.tensor_
     if isinstance(cores, CPCores):
         kind = CPReading if cores.trees is None else JoinedReading
         return kind(model, cores, marginals)
@@ -48,9 +57,8 @@ def code(model: FittedModel, X: Any) -> list[np.ndarray]:
     return coded
 
 
-def find_columns(model: FittedModel, names: Sequence[Any]) -> list[int]:
-    """Return the numbers of columns that are given by name, or by number."""
-    known = model.columns_.names
+def find_columns(known: Sequence[str], names: Sequence[Any]) -> list[int]:
+    """Return the numbers of columns that are given by one of the known names, or by number."""
     out = []
     for name in names:
         if isinstance(name, int | np.integer) and not isinstance(name, bool):

@@ -21,7 +21,7 @@ import numpy as np
 from scipy import sparse
 
 from polyadic.data.marginals import Marginal, design, full_core
-from polyadic.explain.reading import ColumnSet, Reading, quadrature
+from polyadic.explain.reading import Asked, ColumnSet, Reading, quadrature
 from polyadic.networks.base import Format
 from polyadic.networks.cores import NetworkCores
 from polyadic.training.model import FittedModel
@@ -71,6 +71,19 @@ class NetworkReading(Reading):
             )
         out = contract_grid(self.network, self.ends, others, term, lifted)
         return out if pure else out + self.intercept
+
+    def along(self, rows: Sequence[np.ndarray], asked: Sequence[Asked]) -> Iterator[np.ndarray]:
+        """Contract every row with every point."""
+        each = self._parts(rows, 0, len(rows[0]))
+        for term, designs in asked:
+            points = [phi @ self.cores[n] for phi, n in zip(designs, term)]
+            out = np.empty((len(each), len(points[0]) if points else 1, len(self.intercept)))
+            for k in range(out.shape[1]):
+                here = each.copy()
+                for n, part in zip(term, points):
+                    here[:, n] = part[k]
+                out[:, k] = self.intercept + self.form.contract(here, self.extras)
+            yield out
 
     def _parts(self, rows: Sequence[np.ndarray], start: int, stop: int) -> np.ndarray:
         """Return the parts of some coded rows, (n, N, K)."""
@@ -254,7 +267,7 @@ def weighed(
         for core in cores:
             core[0] = 0.0
     extras = [np.asarray(extra, dtype=np.float64) for extra in tensor.extras]
-    return tensor.format.weigh_outputs(cores, extras, np.asarray(tensor.scale, dtype=np.float64))
+    return tensor.format.weigh_outputs(cores, extras, np.diag(tensor.scale).astype(np.float64))
 
 
 def block_size(form: Format) -> int:

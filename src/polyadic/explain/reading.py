@@ -20,6 +20,8 @@ from polyadic.maps.base import FeatureMap
 from polyadic.training.model import FittedModel
 
 ColumnSet = tuple[int, ...]  # numbers of columns, ascending
+# Columns that are fixed, and their values: designs with as many rows each as there are points.
+Asked = tuple[ColumnSet, Sequence[sparse.csr_array]]
 
 
 class Reading(ABC):
@@ -63,6 +65,14 @@ class Reading(ABC):
 
         The mean is over the marginals of the other columns or, where given, over coded rows. With
         `pure`, return the term of the functional ANOVA: all terms of fewer columns are subtracted.
+        """
+
+    @abstractmethod
+    def along(self, rows: Sequence[np.ndarray], asked: Sequence[Asked]) -> Iterator[np.ndarray]:
+        """Yield the raw predictions of coded rows with the columns of each term fixed, (n, k, L).
+
+        Point i has every column of the term as in row i of its design. A term of no columns has one
+        point: the rows as they are.
         """
 
     @abstractmethod

@@ -8,33 +8,52 @@ give it exactly, in O(N^2 R) per row for all columns at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from polyadic.explain.listing import Listing
+from polyadic.explain.listing import Listing, amount, number, pandas
 from polyadic.explain.models import code, read
+from polyadic.explain.outputs import class_list, find_output
 from polyadic.explain.reading import Reading
-from polyadic.training.model import FittedModel, output_names, threads_of
+from polyadic.explain.scales import check_scale, steps_of
+from polyadic.explain.wrapped import unwrap
+from polyadic.training.model import (
+    UNNAMED,
+    FittedModel,
+    Target,
+    output_names,
+    target_of,
+    threads_of,
+)
 
 _MOST_NUMBERS = 250_000_000  # (float64, 2 GB) of a result; chosen by hand
 
 
 @dataclass(frozen=True, repr=False)
 class Shapley(Listing):
-    """Shapley values of some rows, on the raw scale.
+    """Shapley values of some rows.
 
     Attributes
     ----------
     values : (n, N, L)
     base : (L,)
-        The mean prediction over the background; base and values of a row add up to its raw
-        prediction.
+        The mean raw prediction over the background; base and values of a row add up to its raw
+        prediction. Scores of three or more classes are relative to their mean over the classes. On
+        another scale, the prediction at that mean, and base and values add up to the prediction.
     columns : list of N str
     outputs : list of L str
     data : list of N arrays, (n,)
         The values of the rows.
+    classes : list of K, or None
+        The classes of a classifier.
+    scale : str
+        "raw", "probability" or "response".
+    target : Target
+        What the values add up to: the name of y, and whether a link follows.
+    index : pandas Index, or None
+        That of the rows, where they are a pandas frame.
     """
 
     values: np.ndarray
@@ -42,9 +61,24 @@ class Shapley(Listing):
     columns: list[str]
     outputs: list[str]
     data: list[np.ndarray]
+    classes: list[Any] | None = None
+    scale: str = "raw"
+    target: Target = UNNAMED
+    index: Any = None
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def find_output(self, output: Any = None, row: int | None = None) -> int:
+        """Return the number of an output: of a class by its label, else by its number.
+
+        By default that of the class predicted for `row` or, without a row, most often for all rows;
+        the first of several numbers.
+        """
+        if output is not None or self.classes is None or len(self.outputs) == 1:
+            return find_output(output, self.outputs, self.classes)
+        best = np.argmax(self.base + self.values.sum(axis=1), axis=1)
+        return int(np.argmax(np.bincount(best)) if row is None else best[row])
 
     @property
     def importance(self) -> np.ndarray:
@@ -52,22 +86,44 @@ class Shapley(Listing):
         return np.abs(self.values).mean(axis=0).sum(axis=-1)
 
     def table(self) -> dict[str, list[Any]]:
-        """Return value and Shapley value for one row, mean absolute Shapley values for several."""
-        one = len(self) == 1 and self.values.shape[2] == 1
-        size = np.abs(self.values[0, :, 0]) if one else self.importance
+        """Return value and Shapley value for one row, mean absolute Shapley values for several.
+
+        One row of many classes shows the predicted one.
+        """
+        one, k = self._shows_one(), self.find_output()
+        size = np.abs(self.values[0, :, k]) if one else self.importance
         order = np.argsort(-size, kind="stable")
         names = [self.columns[n] for n in order]
         if one:
-            held = [_plain(self.data[n][0]) for n in order]
-            return {"column": names, "value": held, "adds": self.values[0, order, 0].tolist()}
+            held = [amount(self.data[n][0]) for n in order]
+            return {"column": names, "value": held, "adds": self.values[0, order, k].tolist()}
         return {"column": names, "mean |value|": self.importance[order].tolist()}
 
     def footer(self) -> str:
         """Return the base that the values are added to."""
-        base = ", ".join(f"{b:.4g}" for b in self.base)
-        if len(self) == 1 and len(self.base) == 1:
-            return f"Base {base}, prediction {self.base[0] + self.values[0, :, 0].sum():.4g} (raw)."
-        return f"{len(self)} rows. Base {base} (raw)."
+        if self._shows_one():
+            k = self.find_output()
+            what = f"Class {self.outputs[k]}: base" if len(self.base) > 1 else "Base"
+            reached = number(self.base[k] + self.values[0, :, k].sum())
+            return f"{what} {number(self.base[k])}, {self.target.prediction()} {reached}."
+        base = ", ".join(number(b) for b in self.base)
+        return f"{len(self):,} rows. Base {base}. {self.target.note()}".rstrip()
+
+    def _shows_one(self) -> bool:
+        """Tell whether one output of one row is printed."""
+        return len(self) == 1 and (len(self.outputs) == 1 or self.classes is not None)
+
+    def to_pandas(self) -> Any:
+        """Return the values as a pandas frame, rows x columns.
+
+        With several outputs its columns have two levels: the output, then the column.
+        """
+        pd, (n, n_columns, n_outputs) = pandas(), self.values.shape
+        if n_outputs == 1:
+            return pd.DataFrame(self.values[:, :, 0], self.index, self.columns)
+        both = pd.MultiIndex.from_product([self.outputs, self.columns], names=["output", "column"])
+        values = np.swapaxes(self.values, 1, 2).reshape(n, n_outputs * n_columns)
+        return pd.DataFrame(values, self.index, both)
 
     def to_shap(self) -> Any:
         """Return a `shap.Explanation`, for the plots of the package shap.
@@ -120,8 +176,8 @@ class ShapleyInteractions:
         return f"Shapley interactions of {n} rows: {n_columns} columns, {n_outputs} outputs."
 
 
-def shapley(model: FittedModel, X: Any, background: Any = None) -> Shapley:
-    """Return the exact Shapley values of all columns for the rows of X, on the raw scale.
+def shapley(model: FittedModel, X: Any, background: Any = None, scale: str = "raw") -> Shapley:
+    """Return the exact Shapley values of all columns for the rows of X.
 
     Parameters
     ----------
@@ -133,6 +189,10 @@ def shapley(model: FittedModel, X: Any, background: Any = None) -> Shapley:
         multiplied by its number of rows or, with few columns, grows with the number of all sets of
         columns. By default, they are taken from the product of the training marginals, at the cost
         of a single background row.
+    scale : "raw", "probability" (of classes) or "response" (of any model)
+        Other than "raw", the values of a row are divided anew so that they add up to its prediction
+        after the link, by the rule of `polyadic.explain.scales`: for two classes, and for numbers,
+        all are multiplied by the same ratio.
 
     Returns
     -------
@@ -150,16 +210,30 @@ def shapley(model: FittedModel, X: Any, background: Any = None) -> Shapley:
     >>> bool(np.allclose(found.base + found.values.sum(axis=1), model.raw(X[:10]), atol=1e-5))
     True
     """
-    return explain_coded(model, code(model, X), background)
+    model = unwrap(model)
+    found = explain_coded(model, code(model, X), background, scale)
+    return replace(found, index=X.index) if hasattr(X, "iloc") else found
 
 
-def explain_coded(model: FittedModel, rows: list[np.ndarray], background: Any) -> Shapley:
+def explain_coded(
+    model: FittedModel, rows: list[np.ndarray], background: Any, scale: str = "raw"
+) -> Shapley:
     """Return the Shapley values of coded rows."""
+    scale = check_scale(model, scale)
     reading, other = _prepare(model, background)
     _check_size(len(rows[0]) * reading.n_columns * model.tensor_.n_outputs)
     values, base = reading.shapley(rows, other, threads_of(model))
+    if scale != "raw":
+        values, base = steps_of(model, base, values), model.response(base[None])[0]
     return Shapley(
-        values, base, model.columns_.names, output_names(model), decode_rows(model, rows)
+        values,
+        base,
+        model.columns_.names,
+        output_names(model),
+        decode_rows(model, rows),
+        class_list(model),
+        scale,
+        target_of(model, scale),
     )
 
 
@@ -176,6 +250,7 @@ def shapley_interactions(model: FittedModel, X: Any, background: Any = None) -> 
     ShapleyInteractions
         In the convention of the package shap: each of the two entries of a pair has half its index.
     """
+    model = unwrap(model)
     rows, (reading, other) = code(model, X), _prepare(model, background)
     _check_size(len(rows[0]) * reading.n_columns**2 * model.tensor_.n_outputs)
     n_jobs = threads_of(model)
@@ -212,7 +287,3 @@ def _check_size(numbers: int) -> None:
             f"The result would hold {numbers:,} numbers, and at most {_MOST_NUMBERS:,} are "
             "allowed. Explain fewer rows at a time."
         )
-
-
-def _plain(value: Any) -> Any:
-    return f"{value:.4g}" if isinstance(value, float | np.floating) else value

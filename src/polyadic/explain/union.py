@@ -51,6 +51,10 @@ class Written:
         own = [first_part(m, 1 + feature.dim) for m, feature in zip(marginals, self.maps_)]
         return CPReading(model, self.tensor_, own)
 
+    def weigh_outputs(self, matrix: np.ndarray) -> Written:
+        """Return the function f(x) @ matrix, matrix : (L, L)."""
+        return replace(self, tensor_=self.tensor_.weigh_outputs(matrix))
+
     @property
     def explained(self) -> list[FeatureMap]:
         """The maps to average over, with the bins of trees."""
@@ -219,7 +223,7 @@ def _unite_trees(cores: list[CPCores], codes: list[Codes]) -> list[Trees | None]
     if first is None or second is None:
         return found
     if first.value.shape[1] != second.value.shape[1]:
-        first, second = (_widen(trees, cores[0].n_outputs) for trees in (first, second))
+        first, second = (trees.widened(cores[0].n_outputs) for trees in (first, second))
     return [
         join([first, _without_nodes(second)], [1.0, 1.0]),
         join([_without_nodes(first), second], [1.0, 1.0]),
@@ -256,15 +260,6 @@ def _left_bins(nodes: Nodes, at: np.ndarray, last: int) -> np.ndarray:
     out[~by_set] = np.arange(last + 1) <= nodes.place[other, None]
     out[~by_set, 0] = nodes.missing[other]
     return out
-
-
-def _widen(trees: Trees, n_outputs: int) -> Trees:
-    """Return the same trees with a value for each output in every leaf."""
-    tree = np.searchsorted(trees.roots, np.arange(len(trees.value)), side="right") - 1
-    at = trees.output[tree][:, None] + np.arange(trees.value.shape[1])
-    value = np.zeros((len(trees.value), n_outputs))
-    np.put_along_axis(value, at.astype(np.intp), trees.value, axis=1)
-    return replace(trees, value=value, output=np.zeros_like(trees.output))
 
 
 def _without_nodes(trees: Trees) -> Trees:

@@ -317,6 +317,7 @@ def leaf_examples() -> Iterator[Example]:
     yield leaves.condition_means, (terms, mass, means)
     yield leaves.leaf_means, (terms, means, byte, np.empty(1))
     yield leaves.means_of_rows, (terms, byte, bins, np.empty(1), np.empty(1))
+    yield leaves.add_along, (terms, 0, np.ones((1, 1)), byte, bins, np.zeros((1, 1, 1)))
     table, shares = np.zeros(2), np.ones((2, 2))
     tables = (terms, zero, means, none, shares, np.empty(0, np.int32), np.empty(2), zero, table)
     yield leaves.write_tables, tables

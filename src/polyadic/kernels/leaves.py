@@ -153,6 +153,32 @@ def means_of_rows(terms, skipped, bins, inside, out):
         out[r] = total / len(inside)
 
 
+@jit_exact
+def add_along(terms, begin, inside, skipped, bins, out):
+    """Add leaves begin, begin + 1, ... to out : (n, L, k), where skipped columns have k points.
+
+    inside : (number of leaves, k) their conditions on the skipped columns at each point;
+    skipped : (N,) uint8; bins : (N, n).
+    """
+    for j in range(len(inside)):
+        r = begin + j
+        for i in range(len(out)):
+            product = 1.0
+            for p in range(terms.first[r], terms.first[r + 1]):
+                n = terms.column[p]
+                if not skipped[n]:
+                    product *= _factor(terms, p, bins[n, i])
+                    if product == 0.0:
+                        break
+            if product == 0.0:
+                continue
+            for w in range(terms.value.shape[1]):
+                value = product * terms.value[r, w]
+                here = out[i, terms.output[r] + w]
+                for k in range(inside.shape[1]):
+                    here[k] += value * inside[j, k]
+
+
 # ---- Shapley values by patterns ------------------------------------------------------------------
 
 

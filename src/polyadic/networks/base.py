@@ -95,14 +95,14 @@ class Format(ABC):
         raise ValueError(f"format={self.name!r} has no weight tensor to put an order penalty on.")
 
     def weigh_outputs(
-        self, cores: Sequence[Array], extras: Sequence[Array], scale: Array
+        self, cores: Sequence[Array], extras: Sequence[Array], matrix: Array
     ) -> tuple[list[Array], list[Array]]:
-        """Return cores and extras of scale_l f_l, scale : (L,).
+        """Return cores and extras of f(x) @ matrix, matrix : (L, L).
 
         The last axis of the last extra array is that of the outputs, unless a format overrides
         this.
         """
-        return list(cores), [*extras[:-1], extras[-1] * scale]
+        return list(cores), [*extras[:-1], extras[-1] @ matrix]
 
     def as_network(
         self, extras: Sequence[Array]

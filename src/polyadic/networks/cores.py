@@ -79,6 +79,13 @@ class NetworkCores:
         """Return the cores of center + scale * f(x), both (L,)."""
         return replace(self, intercept=center + scale * self.intercept, scale=scale * self.scale)
 
+    def weigh_outputs(self, matrix: np.ndarray) -> NetworkCores:
+        """Return the cores of f(x) @ matrix, matrix : (L, L), in double precision."""
+        own = self.format.weigh_outputs(self.factors, self.extras, self.scale[:, None] * matrix)
+        factors, extras = own
+        intercept, scale = self.intercept @ matrix, np.ones(self.n_outputs)
+        return replace(self, factors=factors, extras=extras, intercept=intercept, scale=scale)
+
     def order_norm(self, emphasis: list[np.ndarray]) -> float:
         """Return <B*W, B*W> without the scale; `emphasis` is b^(n) of every column."""
         cores = [np.asarray(a, float) * b[:, None] for a, b in zip(self.factors, emphasis)]

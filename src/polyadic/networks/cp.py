@@ -87,6 +87,16 @@ class CPCores:
             trees=None if self.trees is None else self.trees.rescale(scale),
         )
 
+    def weigh_outputs(self, matrix: np.ndarray) -> CPCores:
+        """Return the cores of f(x) @ matrix, matrix : (L, L), in double precision."""
+        return replace(
+            self,
+            weights=self.weights @ matrix,
+            intercept=self.intercept @ matrix,
+            additive=None if self.additive is None else [v @ matrix for v in self.additive],
+            trees=None if self.trees is None else self.trees.weigh_outputs(matrix),
+        )
+
     def with_arrays(
         self,
         factors: list[np.ndarray],

@@ -42,11 +42,11 @@ class FactorizationMachine(Format):
             raw = raw + anova_kernel(u, t) @ extras[0][t - 2]
         return raw
 
-    def weigh_outputs(self, cores, extras, scale):
-        """Put the scale into the linear weights, and into the output weights of all orders."""
+    def weigh_outputs(self, cores, extras, matrix):
+        """Multiply the linear weights, and the output weights of all orders."""
         n_outputs = self.n_outputs
-        linear = [np.hstack([c[:, :n_outputs] * scale, c[:, n_outputs:]]) for c in cores]
-        return linear, [e * scale for e in extras]
+        linear = [np.hstack([c[:, :n_outputs] @ matrix, c[:, n_outputs:]]) for c in cores]
+        return linear, [e @ matrix for e in extras]
 
     def as_network(self, extras):
         """Write the recursion as a Tensor Train whose matrices are I + E, E linear in the part.

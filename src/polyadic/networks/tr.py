@@ -55,11 +55,11 @@ class TensorRing(Format):
         turned = extras[0].swapaxes(1, 2).reshape(self.n_outputs, r * r)
         return (turned * (turned @ four.reshape(r * r, r * r))).sum(), log_scale
 
-    def weigh_outputs(self, cores, extras, scale):
-        """Multiply the output core by the scale, or the first core if there is no output core."""
+    def weigh_outputs(self, cores, extras, matrix):
+        """Multiply the output core, or the first core if there is no output core."""
         if not extras:
-            return [cores[0] * scale, *cores[1:]], []
-        return list(cores), [extras[0] * scale[:, None, None]]
+            return [cores[0] * matrix[0, 0], *cores[1:]], []
+        return list(cores), [np.tensordot(matrix.T, extras[0], 1)]
 
     def near_one(self, rngs, sigma):
         """Return identities plus noise, and balanced weights where the ring is closed."""

@@ -197,6 +197,19 @@ class Trees:
         """Return trees with values in single precision, which take less than half the space."""
         return replace(self, value=to_single(self.value))
 
+    def widened(self, n_outputs: int) -> Trees:
+        """Return the same trees with a value for each output in every leaf."""
+        tree = np.searchsorted(self.roots, np.arange(len(self.value)), side="right") - 1
+        at = self.output[tree][:, None] + np.arange(self.value.shape[1])
+        value = np.zeros((len(self.value), n_outputs))
+        np.put_along_axis(value, at.astype(np.intp), self.value, axis=1)
+        return replace(self, value=value, output=np.zeros_like(self.output))
+
+    def weigh_outputs(self, matrix: np.ndarray) -> Trees:
+        """Return the trees of f(x) @ matrix, matrix : (L, L)."""
+        wide = self.widened(len(matrix))
+        return replace(wide, value=wide.value @ matrix)
+
     def reordered(self, order: Sequence[int]) -> Trees:
         """Return the same trees with the columns in another order."""
         place = np.empty(len(order) + 1, np.int32)

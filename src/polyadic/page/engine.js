@@ -208,7 +208,7 @@ const engine = (() => {
   }
 
   /* Prepare a model: decode its arrays, and allocate those of the current row. */
-  function open(payload) {
+  function open(payload, relative) {
     const model = decode(payload);
     const N = model.columns.length;
     const widest = Math.max(
@@ -222,7 +222,7 @@ const engine = (() => {
     for (let n = 0; n < N; n++)
       for (let r = 0; r < model.rank; r++)
         model.term_means[r * N + n] = model.means[n * model.rank + r];
-    if (model.trees) leaves.open(model.trees, model.outputs);
+    if (model.trees) leaves.open(model.trees, model.outputs, relative);
     return model;
   }
 
@@ -294,6 +294,35 @@ const engine = (() => {
     return out;
   }
 
+  // ---- the scale of probabilities ---------------------------------------------------------------
+
+  function logSoftmax(scores) {
+    const most = Math.max(...scores);
+    const size = Math.log(scores.reduce((sum, s) => sum + Math.exp(s - most), 0));
+    return scores.map((s) => s - most - size);
+  }
+
+  /* (e^x - e^y) / (x - y) */
+  function logarithmicMean(x, y) {
+    const apart = Math.abs(x - y);
+    return Math.exp(Math.max(x, y)) * (apart > 0 ? -Math.expm1(-apart) / apart : 1);
+  }
+
+  /* The Shapley values of one output divided anew, so that they add up to the probability: the rule
+     of polyadic.explain.scales. Two classes are scores of 0 and raw. */
+  function steps(model, output, base, raw) {
+    const two = model.outputs === 1;
+    const scores = (all) => logSoftmax(two ? [0, all[0]] : Array.from(all));
+    const [before, after] = [scores(base), scores(raw)];
+    const mean = before.map((x, k) => logarithmicMean(x, after[k]));
+    const whole = mean.reduce((a, b) => a + b, 0);
+    const own = shapley(model, output);
+    if (two) return own.map((phi) => (mean[1] * (1 - mean[1] / whole)) * phi);
+    const average = new Float64Array(own.length);
+    mean.forEach((m, j) => shapley(model, j).forEach((phi, n) => (average[n] += (m / whole) * phi)));
+    return own.map((phi, n) => mean[output] * (phi - average[n]));
+  }
+
   // ---- links: from raw to what is predicted -----------------------------------------------------
 
   const half = (raw) => clip((raw + 1) / 2, 1e-6, 1 - 1e-6);
@@ -324,5 +353,5 @@ const engine = (() => {
     },
   };
 
-  return { LINKS, base, decode, open, raw, set, shapley };
+  return { LINKS, base, decode, open, raw, set, shapley, steps };
 })();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,19 @@ import numpy as np
 from polyadic import explain
 from polyadic.data import marginals
 from polyadic.data.columns import Column
+from polyadic.explain.outputs import centring, explained_raw, is_relative
 from polyadic.networks.cp import CPCores
 from polyadic.objective import losses
 from polyadic.page import quality
 from polyadic.page.payload import encode_array, encode_short, map_name, model_payload
-from polyadic.training.model import FittedModel, classes_of, explained_maps, known_marginals
+from polyadic.training.model import (
+    FittedModel,
+    classes_of,
+    explained_maps,
+    known_marginals,
+    output_names,
+    target_of,
+)
 from polyadic.version import __version__
 
 # Sizes that keep a page small and readable; chosen by hand.
@@ -44,13 +53,14 @@ def gather(
     actual = None if y is None else model.code_target(y, n_rows)
     known = _marginals(model, coded)
     raw = model.raw(X)
-    shown = quality.even_ranks(raw[:, 0], _POINTS)
-    picked = shown[quality.even_ranks(raw[shown, 0], _ROWS)]
+    first = explained_raw(model, raw)[:, 0]
+    shown = quality.even_ranks(first, _POINTS)
+    picked = shown[quality.even_ranks(first[shown], _ROWS)]
     kept = [
         _kept(column, own, x[picked])
         for column, own, x in zip(model.columns_.columns, known, coded)
     ]
-    target = target or _target_name(y)
+    target = target or target_of(model).name
     background = X if known_marginals(model) is None else None
     return {
         "title": title or (f"A model of {target}" if target else "A model"),
@@ -64,7 +74,8 @@ def gather(
         "n_rows": n_rows,
         "background": "the training rows" if background is None else "the rows passed",
         "quality": None if actual is None else _quality(model, actual, raw, shown),
-        "model": model_payload(cores, model.maps_, known, kept),
+        "model": model_payload(_shown_cores(model, cores), model.maps_, known, kept),
+        "relative": is_relative(model),
         "columns": [
             _column(*parts) for parts in zip(model.columns_.columns, model.maps_, known, kept)
         ],
@@ -74,6 +85,17 @@ def gather(
 
 
 # ---- the model and its columns -------------------------------------------------------------------
+
+
+def _shown_cores(model: FittedModel, cores: CPCores) -> CPCores:
+    """Return cores with relative scores of many classes; the page subtracts the means of trees.
+
+    A value for every class in each leaf would make a page of trees much larger.
+    """
+    if not is_relative(model):
+        return cores
+    smooth = replace(cores, trees=None).weigh_outputs(centring(cores.n_outputs))
+    return replace(smooth, trees=cores.trees)
 
 
 def _marginals(model: FittedModel, coded: list[np.ndarray]) -> list[marginals.Marginal]:
@@ -129,8 +151,7 @@ def _outputs(model: FittedModel) -> list[str]:
     """Return the names of the raw outputs, which can be explained; "" for a single one."""
     if model.tensor_.n_outputs == 1:
         return [""]
-    names = _classes(model)
-    return names or [f"y{k}" for k in range(model.tensor_.n_outputs)]
+    return output_names(model)
 
 
 def _classes(model: FittedModel) -> list[str] | None:
@@ -217,7 +238,8 @@ def _settings(model: FittedModel) -> str:
     return ", ".join(changed) or "defaults"
 
 
-def _target_name(y: Any) -> str | None:
+def target_name(y: Any) -> str | None:
+    """Return the name of a series of targets, where it has one."""
     name = getattr(y, "name", None)
     return name if isinstance(name, str) and name else None
 
@@ -343,7 +365,7 @@ def _pairs(model: FittedModel, known: list[marginals.Marginal], background: Any)
         return {"pairs": []}
     found = explain.interactions(model, max_order=2, top=None, background=background)
     position = {name: n for n, name in enumerate(model.columns_.names)}
-    pairs = [term for term in found.rows if len(term.columns) == 2 and term.variance > 0]
+    pairs = [term for term in found.rows if term.variance > 0]
     out = []
     for term in pairs[:_PAIRS]:
         places = [position[name] for name in term.columns]

@@ -7,7 +7,9 @@ const leaves = (() => {
   const hasBit = (set, k) => ((set[k >> 3] >> (k & 7)) & 1) === 1;
 
   /* Prepare decoded trees: first condition of each leaf, the mean of every condition. */
-  function open(trees, outputs) {
+  function open(trees, outputs, relative) {
+    trees.relative = relative;
+    trees.outputs = outputs;
     const count = trees.lengths.length;
     trees.first = new Int32Array(count + 1);
     for (let r = 0; r < count; r++) trees.first[r + 1] = trees.first[r] + trees.lengths[r];
@@ -58,6 +60,17 @@ const leaves = (() => {
     }
   }
 
+  /* The value of leaf r for one output; relative to the mean over all of them, where asked for. */
+  function valueOf(trees, r, output) {
+    const { width, values, outputs } = trees;
+    const w = output - trees.output[r];
+    const own = w >= 0 && w < width ? values[r * width + w] : 0;
+    if (!trees.relative) return own;
+    let sum = 0;
+    for (let k = 0; k < width; k++) sum += values[r * width + k];
+    return own - sum / outputs;
+  }
+
   /* The sum over leaves of value times the product of each(p) over its conditions p. */
   function total(trees, outputs, each) {
     const out = new Float64Array(outputs);
@@ -68,7 +81,9 @@ const leaves = (() => {
       if (product !== 0)
         for (let w = 0; w < width; w++) out[output[r] + w] += values[r * width + w] * product;
     }
-    return out;
+    if (!trees.relative) return out;
+    const mean = out.reduce((a, b) => a + b, 0) / outputs;
+    return out.map((value) => value - mean);
   }
 
   /* What the trees add to the raw prediction of the row, for each output. */
@@ -78,14 +93,13 @@ const leaves = (() => {
 
   /* Add the Shapley values of one output to out : (N,), as in engine.js, along each path. */
   function addShapley(trees, output, out) {
-    const { first, width, values, column, means, rules } = trees;
+    const { first, column, means, rules } = trees;
     const [step, now, prefix, share] = trees.scratch;
     prefix[0] = 1;
     for (let r = 0; r + 1 < first.length; r++) {
-      const w = output - trees.output[r];
+      const value = valueOf(trees, r, output);
       const depth = first[r + 1] - first[r];
-      if (w < 0 || w >= width || depth === 0) continue;
-      const value = values[r * width + w];
+      if (value === 0 || depth === 0) continue;
       for (let i = 0; i < depth; i++) {
         const p = first[r] + i;
         step[i] = factor(trees, p) - means[p];

@@ -11,6 +11,8 @@ function openState(data, model) {
   const state = {
     row: Math.floor(data.rows.numbers.length / 2),
     output: 0,
+    chosen: false, // whether the user has chosen the explained output
+    scale: "raw", // or "probability": of the waterfall
     base: engine.base(model),
     values: [],
     onMove: (listener) => listeners.move.push(listener),
@@ -25,6 +27,7 @@ function openState(data, model) {
       state.load(k);
       call("row");
       state.look();
+      if (!state.chosen && state.output !== state.best()) state.show(state.best());
     },
     load(k) {
       state.row = k;
@@ -34,14 +37,30 @@ function openState(data, model) {
       });
     },
     explain(l) {
+      state.chosen = true;
+      state.show(l);
+    },
+    show(l) {
       state.output = l;
       call("output");
       state.look();
     },
+    rescale(scale) {
+      state.scale = scale;
+      state.look();
+    },
+    /* The output to explain of this row: the most probable of many classes, or the first number. */
+    best: () =>
+      data.outputs.length > 1 && data.classes
+        ? state.predicted.indexOf(Math.max(...state.predicted))
+        : 0,
     look() {
       state.raw = engine.raw(model);
       state.predicted = link(state.raw);
-      state.shapley = engine.shapley(model, state.output);
+      state.shapley =
+        state.scale === "raw"
+          ? engine.shapley(model, state.output)
+          : engine.steps(model, state.output, state.base, state.raw);
       call("move");
     },
     changed: () =>
@@ -57,6 +76,12 @@ function openState(data, model) {
       return `${shorten(data.classes[best], 16)} ${percent(predicted[best])}`;
     },
     scaleName: () => scaleName(data, state.output),
+    /* What the steps of the waterfall go from and to. */
+    ends() {
+      if (state.scale === "raw") return [state.base[state.output], state.raw[state.output]];
+      const k = data.outputs.length > 1 ? state.output : 1;
+      return [link(state.base)[k], state.predicted[k]];
+    },
   };
   return state;
 }
@@ -71,7 +96,8 @@ function scaleName(data, l) {
   if (data.link === "logistic") return `the log-odds of ${data.classes[1]}`;
   if (data.link === "labels")
     return `the label score of ${data.classes[data.classes.length === 2 ? 1 : l]}`;
-  if (data.link === "softmax") return `the raw score of ${data.classes[l]}`;
+  if (data.link === "softmax")
+    return `the score of ${data.classes[l]}, relative to the mean over the classes`;
   const name = data.outputs.length > 1 ? data.outputs[l] : data.target;
   return data.link === "exp" ? `the logarithm of ${name}` : `the predicted ${name}`;
 }
@@ -84,18 +110,11 @@ function navigation(data, state, sections) {
     data.outputs.forEach((name, l) => choice.append(make("option", { value: l, text: name })));
     choice.value = state.output;
     choice.addEventListener("change", () => state.explain(Number(choice.value)));
+    state.onOutput(() => (choice.value = state.output));
     const what = data.classes ? "Explained class" : "Explained output";
     nav.append(make("label", { class: "explained" }, make("span", { text: what }), choice));
   }
   return nav;
-}
-
-/* The output to explain first: the most probable class of the current row, or the first number. */
-function firstExplained(data, state) {
-  state.look();
-  return data.outputs.length > 1 && data.classes
-    ? state.predicted.indexOf(Math.max(...state.predicted))
-    : 0;
 }
 
 /* Set the height of the navigation, for parts that stick below it and for jump targets. */
@@ -107,7 +126,7 @@ function measure(nav) {
 
 function start() {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const model = engine.open(data.model);
+  const model = engine.open(data.model, data.relative);
   delete data.model;
   Object.assign(data, engine.decode(data));
   const state = openState(data, model);
@@ -122,7 +141,8 @@ function start() {
   ].filter(([, , build]) => build);
   const rows = rowTable(data, state);
   state.load(state.row);
-  state.output = firstExplained(data, state);
+  state.look();
+  state.output = state.best();
   const header = document.getElementById("top");
   header.append(
     make("p", { class: "brand", text: "polyadic report" }),

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
+from polyadic.explain.wrapped import unwrap, unwrap_target
 from polyadic.io.atomic import check_place, write_whole
 from polyadic.networks.cp import CPCores
-from polyadic.page.gather import gather
+from polyadic.page.gather import gather, target_name
 from polyadic.training.model import FittedModel
 
 MOST_BYTES = 30_000_000  # of a page; browsers are slow to open larger ones. Chosen by hand
@@ -55,6 +55,8 @@ def report(
     Parameters
     ----------
     model : fitted CPRegressor or CPClassifier, or TNRegressor or TNClassifier of format="cp"
+        Or a Pipeline or a TransformedTargetRegressor with one of them inside. The page then shows
+        the columns that reach the model, and the transformed target.
     X : table of shape (n, N)
         Rows to measure the accuracy on and to pick from. Up to 50 of them are copied into the page
         as they are, and targets of up to 400: everyone who has the page has those, and the model.
@@ -64,7 +66,7 @@ def report(
         The HTML file; an existing one is replaced once the new one is complete.
     title : str, optional
     target : str, optional
-        What is predicted; by default the name of y, where it has one.
+        What is predicted; by default the name of y, here or in training, where it has one.
 
     Returns
     -------
@@ -87,9 +89,11 @@ def report(
     ...     path.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    cores = _check_model(model)
+    own = unwrap(model)
+    cores = _check_model(own)
     check_place(path)  # before the work, not after it
-    data = render(gather(model, cores, X, y, title, target))
+    y, target = unwrap_target(model, y, target or target_name(y))
+    data = render(gather(own, cores, X, y, title, target))
     if len(data) > MOST_BYTES:
         raise ValueError(
             f"The page would have {len(data) / 1e6:,.0f} MB, more than the {MOST_BYTES / 1e6:,.0f} "
@@ -143,7 +147,6 @@ def _hash(text: str) -> str:
 
 def _check_model(model: FittedModel) -> CPCores:
     """Return the cores of a model that a page can show; refuse every other."""
-    check_is_fitted(model, "tensor_")
     cores = model.tensor_
     if not isinstance(cores, CPCores):
         raise TypeError(

@@ -220,14 +220,29 @@ function effects(data, state) {
     data.columns.length > data.effects.length
       ? ` The strongest ${data.effects.length} of ${data.columns.length} columns are shown.`
       : "";
-  const lead = `The main effect on ${L > 1 ? "the raw score of the explained output" : state.scaleName()}, zero on average; numeric columns from the 1st to the 99th percentile of ${data.background}, whose density is below. The mark is the row of the what-if panel.${more}`;
+  const score = data.relative
+    ? "the score of the explained class, relative to the mean over the classes"
+    : "the raw score of the explained output";
+  const lead = `The main effect on ${L > 1 ? score : state.scaleName()}, zero on average; numeric columns from the 1st to the 99th percentile of ${data.background}, whose density is below. The mark is the row of the what-if panel.${more}`;
   return section(
     "effects",
     "What each column does by itself",
     lead,
     make("label", { class: "choice" }, shared, make("span", { text: "One scale for all columns" })),
+    explainedNote(data, state),
     grid,
   );
+}
+
+/* Which of several outputs is shown. */
+function explainedNote(data, state) {
+  if (data.outputs.length === 1) return null;
+  const note = make("p", { class: "note" });
+  const show = () =>
+    (note.textContent = `${data.classes ? "Class" : "Output"}: ${data.outputs[state.output]}`);
+  state.onOutput(show);
+  show();
+  return note;
 }
 
 /* Whether curves can be read on one scale: not where one is far larger than most others. */
@@ -297,6 +312,7 @@ function interactions(data, state) {
     "interactions",
     "What two columns do together",
     "The strongest interactions of two columns: their joint effect without the effects of each by itself. The share is of the variance of the raw prediction. Point at a map, or move over it with the arrow keys, to read its numbers.",
+    explainedNote(data, state),
     grid,
   );
 }

@@ -226,8 +226,7 @@ function reasons(data, state) {
     const order = Array.from(shapley, (_, n) => n).sort(
       (a, b) => Math.abs(shapley[b]) - Math.abs(shapley[a]),
     );
-    const base = state.base[state.output];
-    const raw = state.raw[state.output];
+    const [base, raw] = state.ends();
     const steps = order.slice(0, shown).map((n) => shapley[n]);
     if (others) steps.push(order.slice(shown).reduce((sum, n) => sum + shapley[n], 0));
     const path = [base];
@@ -250,10 +249,21 @@ function reasons(data, state) {
     });
     start.show(place(base), place(base), format(base), "point");
     end.show(place(raw), place(raw), format(raw), "point");
-    title.textContent = `Why: Shapley values of ${state.scaleName()}`;
-    caption.textContent = `The average ${format(base)} and the bars, ${signed(raw - base, 4)} together, add up to ${format(raw)}.`;
+    const probable = state.scale === "probability";
+    start.name(probable ? "at the average score" : "average", "");
+    const name = data.classes && data.classes[data.outputs.length > 1 ? state.output : 1];
+    title.textContent = `Why: Shapley values of ${probable ? `the probability of ${name}` : state.scaleName()}`;
+    caption.textContent = `${probable ? "The probability at the average score," : "The average"} ${format(base)} and the bars, ${signed(raw - base, 4)} together, add up to ${format(raw)}.`;
   });
-  return make("div", { class: "why" }, title, list, caption);
+  return make("div", { class: "why" }, title, scaleChoice(data, state), list, caption);
+}
+
+/* A box that turns the waterfall of a class into one of its probability. */
+function scaleChoice(data, state) {
+  if (!["logistic", "softmax"].includes(data.link)) return null;
+  const box = make("input", { type: "checkbox", id: "probabilities" });
+  box.addEventListener("change", () => state.rescale(box.checked ? "probability" : "raw"));
+  return make("label", { class: "choice" }, box, make("span", { text: "As probabilities" }));
 }
 
 function reasonRow(text) {

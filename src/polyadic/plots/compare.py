@@ -10,14 +10,15 @@ import numpy as np
 
 from polyadic.explain import Comparison, Effects
 from polyadic.explain import compare as compare_models
+from polyadic.explain.outputs import find_output
 from polyadic.plots.effects import draw_panels
-from polyadic.plots.style import check_output, expect
+from polyadic.plots.style import class_title
 
 
 def compare(
     result: Any,
     top: int = 8,
-    output: int = 0,
+    output: Any = None,
     names: Sequence[str] = ("a", "b"),
     axes: Any = None,
 ) -> np.ndarray:
@@ -33,8 +34,8 @@ def compare(
         From `polyadic.explain.compare`, which is called for a pair.
     top : int
         Number of columns to draw, those that differ most first.
-    output : int
-        Which output to draw, for models with several.
+    output : label or int, optional
+        Which of several classes, by its label, or of several numbers; by default the first.
     names : pair of str
         What the legend calls the models.
     axes : array of matplotlib axes, optional
@@ -46,11 +47,17 @@ def compare(
     """
     if isinstance(result, tuple) and len(result) == 2:
         result = compare_models(*result)
-    expect("compare", result, {Comparison: "explain.compare(a, b)"})
+    if not isinstance(result, Comparison):
+        raise TypeError(
+            "plots.compare draws a Comparison (from explain.compare(a, b)), or a pair (a, b) of "
+            f"fitted models, got {type(result).__name__}."
+        )
     if isinstance(names, str) or len(names) != 2:
         raise ValueError(f"names must be two names, one for each model, got {names!r}.")
-    both = _both(result, check_output(output, result.outputs), names)
-    return draw_panels(both, top, axes, one_scale=False)
+    first = result.effects[0]
+    k = find_output(output, result.outputs, first.classes)
+    both = _both(result, k, names)
+    return draw_panels(both, top, axes, one_scale=False, title=class_title(first, k))
 
 
 def _both(result: Comparison, output: int, names: Sequence[str]) -> Effects:
@@ -61,6 +68,7 @@ def _both(result: Comparison, output: int, names: Sequence[str]) -> Effects:
     return replace(
         a,
         outputs=[str(name) for name in names],
+        classes=None,
         base=np.concatenate([a.base[one], b.base[one]]),
         values=[np.hstack([u[:, one], v[:, one]]) for u, v in zip(a.values, b.values)],
         missing=[np.concatenate([u[one], v[one]]) for u, v in zip(a.missing, b.missing)],

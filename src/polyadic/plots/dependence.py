@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from polyadic.data.tables import is_missing
-from polyadic.explain import PartialDependence
+from polyadic.explain import PartialDependence, interactions, partial_dependence
+from polyadic.explain.outputs import find_output
 from polyadic.plots.style import (
     BLUE,
     GREY,
     INK,
     amount,
-    check_output,
+    axis_label,
+    class_title,
     colour_map,
-    expect,
+    effect_label,
     new_axes,
+    result_of,
     short,
     tidy,
 )
+from polyadic.training.model import FittedModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +36,12 @@ _FAR = 0.2  # an end point farther from its neighbour than this share of the ran
 _FINE = 12  # points of a grid from which end points may be left out
 
 
-def interaction(result: PartialDependence, ax: Axes | None = None, output: int = 0) -> Axes:
+def interaction(
+    result: Any,
+    columns: Sequence[str | int] | None = None,
+    ax: Axes | None = None,
+    output: Any = None,
+) -> Axes:
     """Draw a partial dependence: two columns as a heat map, one as a curve.
 
     The colours of a pure interaction are centred at zero: red is above the sum of what the columns
@@ -39,20 +50,24 @@ def interaction(result: PartialDependence, ax: Axes | None = None, output: int =
 
     Parameters
     ----------
-    result : PartialDependence
-        From `polyadic.explain.partial_dependence`; with ``pure=True`` for interactions.
+    result : PartialDependence, or a fitted model
+        From `polyadic.explain.partial_dependence`; with ``pure=True`` for interactions. Of a model,
+        the pure interaction of `columns` is drawn.
+    columns : list of str or int, optional
+        For a model only, by default its strongest pair.
     ax : matplotlib axes, optional
         Where to draw; by default a new figure.
-    output : int
-        Which of several outputs to draw.
+    output : label or int, optional
+        Which of several classes, by its label, or of several numbers; by default the first.
 
     Returns
     -------
     ax : matplotlib axes
     """
-    source = "explain.partial_dependence(model, columns)"
-    expect("interaction", result, {PartialDependence: source})
-    values = result.values[..., check_output(output, result.outputs)]
+    source = {PartialDependence: "explain.partial_dependence(model, columns)"}
+    result = result_of("interaction", result, source, partial(_pure, columns=columns))
+    k = find_output(output, result.outputs, result.classes)
+    values = result.values[..., k]
     free = [i for i, points in enumerate(result.grid) if len(points) > 1]
     if len(free) > 2:
         raise ValueError(
@@ -65,12 +80,23 @@ def interaction(result: PartialDependence, ax: Axes | None = None, output: int =
     values = values.reshape([len(points) for points in grids])
     ax = new_axes(ax, 6.0, 4.6 if len(free) == 2 else 3.6)
     names = [result.columns[i] for i in free]
-    (_heat_map if len(free) == 2 else _line)(ax, names, grids, values, result, output)
+    (_heat_map if len(free) == 2 else _line)(ax, names, grids, values, result, k)
     ax.tick_params(colors=INK, labelsize=9)
     fixed_values = [f"{short(result.columns[i])} = {amount(result.grid[i][0])}" for i in fixed]
-    title = ", ".join([" and ".join(short(name) for name in names), *fixed_values])
+    parts = [" and ".join(short(name) for name in names), *fixed_values, class_title(result, k)]
+    title = ", ".join(part for part in parts if part)
     ax.set_title(title, loc="left", fontsize=11)
     return ax
+
+
+def _pure(model: FittedModel, columns: Sequence[str | int] | None) -> PartialDependence:
+    """Return the pure interaction of columns of a model, by default of the strongest pair."""
+    if columns is None:
+        strongest = interactions(model, max_order=2, top=1).rows
+        if not strongest:
+            raise ValueError("The model has one column, and so no interactions to draw.")
+        columns = strongest[0].columns
+    return partial_dependence(model, columns, pure=True)
 
 
 class _Axis:
@@ -168,10 +194,9 @@ def _line(
 
 
 def _label(result: PartialDependence, output: int) -> str:
-    what = "interaction (raw scale)" if result.pure else "mean prediction"
-    if result.pure and len(result.columns) == 1:
-        what = "effect (raw scale)"
-    elif not result.pure and result.scale == "raw":
-        what = "mean raw prediction"
+    if not result.pure:
+        return "mean " + axis_label(result, output)
+    what = effect_label(result, output)
+    return f"interaction {what}" if len(result.columns) > 1 else what
     name = result.outputs[output]
     return f"{what} for {short(name, 16)}" if name else what

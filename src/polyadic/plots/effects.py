@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from polyadic.explain import Effects
+from polyadic.explain import effects as explain_effects
 from polyadic.explain.listing import percent
+from polyadic.explain.outputs import find_output
 from polyadic.plots.style import (
     GREY,
+    LABEL,
     OUTPUTS,
     PALE,
+    axis_label,
+    class_title,
     colour_of,
-    expect,
+    effect_label,
     pyplot,
+    result_of,
     short,
     tidy,
 )
@@ -24,40 +32,65 @@ if TYPE_CHECKING:
 
 # Chosen by hand:
 _MOST_LABELS = 16  # categories that are named along an axis
-_LINE = 26  # letters that fit below a panel in one line
+_LINE = 26  # letters that fit below a panel, or beside it, in one line
 _MOST_SLANTED = 10  # names that are slanted; more are vertical
 _STRIP = 0.14  # of a panel's height, for the density below the curve
 _LEAST_MISSING = 5e-4  # share of the rows from which a missing value is drawn
 
 
-def effects(result: Effects, top: int = 8, axes: Any = None) -> np.ndarray:
+def effects(result: Any, top: int = 8, axes: Any = None, output: Any = None) -> np.ndarray:
     """Draw the main effects of the strongest columns side by side, on one scale.
 
     The title of a panel has the column and the share of the variance due to its effect. The pale
     strip below shows where the rows are; a diamond, or a hollow bar, is the effect of a missing
-    value, where rows have one. More than 16 categories are sorted by their effect.
+    value, where rows have one; their share is written below. More than 16 categories are sorted by
+    their effect.
 
     Parameters
     ----------
-    result : Effects
-        From `polyadic.explain.effects`.
+    result : Effects, or a fitted model
+        From `polyadic.explain.effects`, which is called for a model.
     top : int
         Number of columns to draw, strongest first.
     axes : array of matplotlib axes, optional
         Where to draw; by default a new figure.
+    output : label or int, optional
+        Which of several classes, by its label, or of several numbers; by default all of them, each
+        in a colour of its own.
 
     Returns
     -------
     axes : array of matplotlib axes
     """
-    expect("effects", result, {Effects: "explain.effects(model)"})
-    return draw_panels(result, top, axes)
+    kinds = {Effects: "explain.effects(model)"}
+    result = result_of("effects", result, kinds, explain_effects)
+    if output is None:
+        return draw_panels(result, top, axes)
+    k = find_output(output, result.outputs, result.classes)
+    return draw_panels(_one_output(result, k), top, axes, title=class_title(result, k))
 
 
-def draw_panels(result: Effects, top: int, axes: Any, one_scale: bool = True) -> np.ndarray:
+def _one_output(result: Effects, k: int) -> Effects:
+    """Return one of several outputs."""
+    name = result.outputs[k] if result.classes is None else ""
+    return replace(
+        result,
+        target=result.target._replace(name=name or result.target.name),
+        outputs=result.outputs[k : k + 1],
+        base=result.base[k : k + 1],
+        values=[own[:, k : k + 1] for own in result.values],
+        missing=[own[k : k + 1] for own in result.missing],
+    )
+
+
+def draw_panels(
+    result: Effects, top: int, axes: Any, one_scale: bool = True, title: str = ""
+) -> np.ndarray:
     """Draw one panel for each of the strongest columns, on one scale or each on its own."""
-    order = np.argsort(-result.variance, kind="stable")[:top]
-    axes = np.asarray(_panels(len(order), one_scale) if axes is None else axes)
+    order, given = np.argsort(-result.variance, kind="stable")[:top], axes
+    axes = np.asarray(_panels(len(order), one_scale) if given is None else given)
+    if given is None and title:
+        axes.flat[0].figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     flat = axes.ravel()
     for ax in flat[len(order) :]:
         ax.set_visible(False)
@@ -70,9 +103,12 @@ def draw_panels(result: Effects, top: int, axes: Any, one_scale: bool = True) ->
         tidy(ax)
     for some in [slice(None)] if one_scale else [slice(k, k + 1) for k in range(len(order))]:
         _one_scale(flat[: len(order)][some], result, order[some])
-    for ax in axes[:, 0] if axes.ndim == 2 else flat[:1]:
-        ax.set_ylabel(_scale_name(result))
-    _legends(flat[: len(order)], result)
+    if given is None:  # a figure of panels has one label, which may be longer than a panel
+        flat[0].figure.supylabel(_scale_name(result), size=10)
+    else:
+        for ax in axes[:, 0] if axes.ndim == 2 else flat[:1]:
+            ax.set_ylabel("\n".join(wrap(_scale_name(result), _LINE)))
+    _legend(flat[0].figure, result)
     return axes
 
 
@@ -87,15 +123,14 @@ def _panels(n_columns: int, one_scale: bool) -> Any:
 
 def _level(result: Effects) -> np.ndarray:
     """Return the value of each output at which an effect is zero, (L,)."""
-    return result.base if result.scale == "response" else np.zeros(len(result.base))
+    return np.zeros(len(result.base)) if result.scale == "raw" else result.base
 
 
 def _scale_name(result: Effects) -> str:
+    one = len(result.outputs) == 1 and result.classes is not None
     if result.scale == "raw":
-        return "effect (raw scale)"
-    if len(result.outputs) == 1 and result.outputs[0]:
-        return f"probability of {short(result.outputs[0], 14)}"
-    return "prediction"
+        return effect_label(result, 0 if one else None)
+    return "mean " + (axis_label(result, 0) if one else short(result.target.prediction(), LABEL))
 
 
 def _missing_share(result: Effects, n: int) -> float:
@@ -114,12 +149,13 @@ def _curve(ax: Axes, result: Effects, n: int) -> None:
     if share > _LEAST_MISSING:
         place, high = high + 0.06 * (high - low), high + 0.1 * (high - low)
         for k, value in enumerate(result.missing[n]):
-            label = f"missing, {percent(share)}" if k == 0 else None
             colour = colour_of(k, n_outputs)
             (mark,) = ax.plot([place], [value], "D", ms=6, mew=1.4, mec=colour, zorder=3)
-            mark.set(markerfacecolor="white", label=label)
+            mark.set(markerfacecolor="white")
+        ax.set_xlabel(f"\N{WHITE DIAMOND} missing, {percent(share)}", size=9)
     ax.set_xlim(low, high)
-    ax.locator_params(axis="x", nbins=5)
+    whole = bool(np.all(grid == np.round(grid)))  # no ticks between two years
+    ax.locator_params(axis="x", nbins=5, integer=whole)
     edges, density = result.edges[n], result.density[n]
     if edges is not None and len(density) and edges[0] < edges[-1]:
         height = density / np.diff(edges)  # so that bins of different widths are comparable
@@ -169,9 +205,8 @@ def _bars(ax: Axes, result: Effects, n: int) -> None:
             place = len(names) + (0 if few else 0.04 * len(names))
             gap = width if few else 0.03 * len(names) / n_outputs
             at = place + (k - (n_outputs - 1) / 2) * gap
-            label = f"missing, {percent(share)}" if k == 0 else None
             (bar,) = ax.bar([at], [result.missing[n][k] - level[k]], gap, bottom=level[k])
-            bar.set(facecolor="white", edgecolor=colour, linewidth=1.2, label=label)
+            bar.set(facecolor="white", edgecolor=colour, linewidth=1.2)
     strip = _STRIP * density / max(density.max(initial=0.0), 1e-300)
     ax.bar(
         places,
@@ -181,11 +216,15 @@ def _bars(ax: Axes, result: Effects, n: int) -> None:
         transform=ax.get_xaxis_transform(),
         zorder=0.4,
     )
+    below = []
     if few:
         _name(ax, names)
     else:
         ax.set_xticks([])
-        ax.set_xlabel(f"{len(names):,} categories, by effect", size=9)
+        below.append(f"{len(names):,} categories, by effect")
+    if share > _LEAST_MISSING:
+        below.append(f"\N{WHITE VERTICAL RECTANGLE} missing, {percent(share)}")
+    ax.set_xlabel("\n".join(below), size=9)
 
 
 def _name(ax: Axes, names: list[str]) -> None:
@@ -221,11 +260,14 @@ def _one_scale(axes: Any, result: Effects, order: np.ndarray) -> None:
         ax.set_yticks(ticks)
 
 
-def _legends(axes: Any, result: Effects) -> None:
-    """Name the outputs in the first panel, and missing values where they are drawn."""
-    if 1 < len(result.outputs) <= len(OUTPUTS) and len(axes):
-        for k, name in enumerate(result.outputs):
-            axes[0].plot([], [], color=colour_of(k, len(result.outputs)), label=short(name, 14))
-    for ax in axes:
-        if ax.get_legend_handles_labels()[0]:
-            ax.legend(frameon=False, fontsize=8, loc="best", handlelength=1.2)
+def _legend(figure: Any, result: Effects) -> None:
+    """Name the outputs above the panels, where the legend covers nothing."""
+    n_outputs = len(result.outputs)
+    if not 1 < n_outputs <= len(OUTPUTS):
+        return
+    from matplotlib.lines import Line2D
+
+    lines = [Line2D([], [], color=colour_of(k, n_outputs)) for k in range(n_outputs)]
+    look: dict[str, Any] = {"frameon": False, "fontsize": 8, "handlelength": 1.2, "ncols": 5}
+    names = [short(name, 14) for name in result.outputs]
+    figure.legend(lines, names, loc="outside upper right", **look)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polyadic.explain.wrapped import unwrap
 from polyadic.plots.style import BLUE, GREY, new_axes, pyplot, tidy
 from polyadic.training.model import FittedModel
 
@@ -35,9 +36,7 @@ def learning_curve(model: FittedModel, ax: Axes | None = None) -> Axes:
     ax : matplotlib axes
     """
     pyplot()
-    from sklearn.utils.validation import check_is_fitted
-
-    check_is_fitted(model, "history_")
+    model = unwrap(model)
     history = model.history_
     if not history:
         raise ValueError(
@@ -58,7 +57,8 @@ def learning_curve(model: FittedModel, ax: Axes | None = None) -> Axes:
     ax.set_ylabel("loss")
     members = "one member" if len(curves) == 1 else f"{len(curves)} members"
     ax.set_title(f"{type(model).__name__}, {members}", loc="left", fontsize=11)
-    ax.legend(frameon=False)
+    # Below the axes, where it covers nothing.
+    ax.legend(frameon=False, fontsize=9, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.14))
     return ax
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import rankdata
 
 from polyadic.data.tables import is_missing
-from polyadic.explain import Shapley
+from polyadic.explain import Shapley, shapley
+from polyadic.explain.listing import Numbers
+from polyadic.explain.row import code_row
+from polyadic.explain.shapley import explain_coded
 from polyadic.plots.style import (
     BLUE,
     GREY,
@@ -17,15 +21,17 @@ from polyadic.plots.style import (
     SLATE,
     WARM,
     amount,
-    check_output,
+    axis_label,
+    class_title,
     colour_map,
-    expect,
     left_out,
+    legend_above,
     new_axes,
-    raw_label,
+    result_of,
     short,
     tidy,
 )
+from polyadic.training.model import FittedModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,21 +44,23 @@ _STEP = 0.1  # of a line's height: largest distance between points of the same b
 
 
 def waterfall(
-    result: Shapley, row: int = 0, output: int = 0, top: int = 10, ax: Axes | None = None
+    result: Any, row: Any = 0, output: Any = None, top: int = 10, ax: Axes | None = None
 ) -> Axes:
     """Draw how the columns lead from the mean prediction to that of one row.
 
-    From top to bottom: the mean, what each column adds (red) or takes away (blue), strongest
+    From top to bottom: the mean, or on the scale of probabilities what is predicted at the mean
+    score, what each column adds (red) or takes away (blue), strongest
     first, the sum of the other columns, and the prediction.
 
     Parameters
     ----------
-    result : Shapley
+    result : Shapley, or a fitted model
         From `polyadic.explain.shapley`.
-    row : int
-        Which of its rows.
-    output : int
-        Which of several outputs.
+    row : int; for a model a dict, an array, or a table of one row
+        Which of the rows of the result, or the row itself.
+    output : label or int, optional
+        Which of three or more classes, by its label, by default the predicted one; which of several
+        numbers, by default the first.
     top : int
         Number of columns with a bar of their own.
     ax : matplotlib axes, optional
@@ -62,11 +70,12 @@ def waterfall(
     -------
     ax : matplotlib axes
     """
-    expect("waterfall", result, _SOURCE)
-    output = check_output(output, result.outputs)
+    if not isinstance(result, Shapley):
+        result, row = result_of("waterfall", result, _SOURCE, partial(_explain_row, row=row)), 0
     if not -len(result) <= row < len(result):
         raise ValueError(f"There is no row {row}; there are {len(result)}, counted from 0.")
-    own = result.values[row, :, output]
+    k = result.find_output(output, row)
+    own = result.values[row, :, k]
     order = np.argsort(-np.abs(own), kind="stable")
     steps = list(own[order[:top]])
     names = [f"{short(result.columns[n])} = {amount(result.data[n][row])}" for n in order[:top]]
@@ -75,10 +84,12 @@ def waterfall(
         steps.append(own[rest].sum())
         names.append("other column" if len(rest) == 1 else f"other {len(rest)} columns")
     ax = new_axes(ax, 7.0, 1.4 + 0.32 * len(steps))
-    levels = result.base[output] + np.concatenate([[0.0], np.cumsum(steps)])
+    levels = result.base[k] + np.concatenate([[0.0], np.cumsum(steps)])
     _draw_steps(ax, levels)
-    ax.set_yticks(np.arange(len(steps) + 2), ["mean prediction", *names, "prediction"])
-    ax.set_xlabel(raw_label(result.outputs, output))
+    start = "mean prediction" if result.scale == "raw" else "at the mean score"
+    ax.set_yticks(np.arange(len(steps) + 2), [start, *names, "prediction"])
+    ax.set_xlabel(axis_label(result, k))
+    ax.set_title(class_title(result, k), loc="left", fontsize=11)
     return ax
 
 
@@ -91,14 +102,13 @@ def _draw_steps(ax: Axes, levels: np.ndarray) -> None:
     ax.vlines(levels, np.arange(len(levels)), np.arange(1, len(levels) + 1), color=GREY, lw=0.8)
     ax.plot(levels[[0, -1]], [0, len(levels)], "o", color=INK, ms=6, ls="", zorder=3)
     span = float(np.ptp(levels)) or 1.0
-    digits = int(np.clip(2 - np.floor(np.log10(span)), 0, 9))
+    plain, signed = Numbers(levels, n_digits=3), Numbers(levels, signed=True, n_digits=3)
     right: dict[str, Any] = {"xytext": (6, 0), "textcoords": "offset points", "va": "center"}
     right["fontsize"] = 8.5
     for place, low, high, step in zip(places, levels[:-1], levels[1:], steps):
-        ax.annotate(_signed(step, digits), (max(low, high), place), color=INK, **right)
+        ax.annotate(_minus(signed(step)), (max(low, high), place), color=INK, **right)
     for line, level in ((0, levels[0]), (len(levels), levels[-1])):
-        text = _plain(level, digits)
-        ax.annotate(text, (level, line), color=INK, fontweight="bold", **right)
+        ax.annotate(_minus(plain(level)), (level, line), color=INK, fontweight="bold", **right)
     ax.set_xlim(levels.min() - 0.05 * span, levels.max() + 0.16 * span)
     ax.set_ylim(len(levels) + 0.6, -0.6)
     tidy(ax, "x")
@@ -106,16 +116,24 @@ def _draw_steps(ax: Axes, levels: np.ndarray) -> None:
     ax.tick_params(axis="y", length=0)
 
 
-def _plain(value: float, digits: int) -> str:
-    # A rounded zero has no sign; the minus sign is the one that the axis has.
-    return f"{round(float(value), digits) + 0.0:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
+def _minus(text: str) -> str:
+    """Return a number with the minus sign that the axis has."""
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
-def _signed(value: float, digits: int) -> str:
-    return ("+" if round(float(value), digits) > 0 else "") + _plain(value, digits)
+def _explain_row(model: FittedModel, row: Any) -> Shapley:
+    """Return the Shapley values of one row of a model."""
+    if isinstance(row, int):
+        raise TypeError(
+            f"plots.waterfall of a model needs the row itself, got {row}. Pass a dict, an array or "
+            "a table of one row: plots.waterfall(model, X[:1])."
+        )
+    return explain_coded(model, code_row(model, row), None)
 
 
-def beeswarm(result: Shapley, output: int = 0, top: int = 10, ax: Axes | None = None) -> Axes:
+def beeswarm(
+    result: Any, X: Any = None, output: Any = None, top: int = 10, ax: Axes | None = None
+) -> Axes:
     """Draw the Shapley values of many rows, one line per column, one point per row.
 
     The colour of a point is the rank of the row's value in the column: blue is low, red is high.
@@ -124,10 +142,13 @@ def beeswarm(result: Shapley, output: int = 0, top: int = 10, ax: Axes | None = 
 
     Parameters
     ----------
-    result : Shapley
-        From `polyadic.explain.shapley`.
-    output : int
-        Which of several outputs.
+    result : Shapley, or a fitted model
+        From `polyadic.explain.shapley`, which is called for a model.
+    X : table, optional
+        For a model only: the rows to draw.
+    output : label or int, optional
+        Which of three or more classes, by its label, by default the one that is predicted most
+        often for these rows; which of several numbers, by default the first.
     top : int
         Number of columns to draw, largest mean absolute value of this output first.
     ax : matplotlib axes, optional
@@ -137,9 +158,9 @@ def beeswarm(result: Shapley, output: int = 0, top: int = 10, ax: Axes | None = 
     -------
     ax : matplotlib axes
     """
-    expect("beeswarm", result, _SOURCE)
-    output = check_output(output, result.outputs)
-    values = result.values[:, :, output]
+    result = result_of("beeswarm", result, _SOURCE, partial(_explain_rows, X=X))
+    k = result.find_output(output)
+    values = result.values[:, :, k]
     size = np.abs(values).mean(axis=0)
     order = np.argsort(-size, kind="stable")[:top]
     ax = new_axes(ax, 7.4, 1.1 + 0.42 * len(order))
@@ -153,13 +174,21 @@ def beeswarm(result: Shapley, output: int = 0, top: int = 10, ax: Axes | None = 
     ax.set_xlim(low - 0.04 * span, high + 0.04 * span)
     ax.set_ylim(max(len(order), 1) - 0.4, -0.6)
     ax.set_yticks(np.arange(len(order)), [short(result.columns[n]) for n in order])
-    ax.set_xlabel("adds to the " + raw_label(result.outputs, output))
+    ax.set_xlabel("adds to the " + axis_label(result, k))
+    ax.set_title(class_title(result, k), loc="left", fontsize=11)
     tidy(ax, "x")
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
     _keys(ax, kinds)
     left_out(ax, len(result.columns) - len(order))
     return ax
+
+
+def _explain_rows(model: FittedModel, X: Any) -> Shapley:
+    """Return the Shapley values of rows of a model."""
+    if X is None:
+        raise TypeError("plots.beeswarm of a model needs rows: plots.beeswarm(model, X).")
+    return shapley(model, X)
 
 
 def _draw_swarm(ax: Axes, place: int, x: np.ndarray, span: float, data: np.ndarray) -> set[str]:
@@ -237,13 +266,4 @@ def _keys(ax: Axes, kinds: set[str]) -> None:
     for kind, colour in (("category", SLATE), ("missing", PALE)):
         if kind in kinds:
             ax.plot([], [], "o", ls="", ms=4, color=colour, label=kind)
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(
-            frameon=False,
-            fontsize=8,
-            ncols=2,
-            loc="lower right",
-            bbox_to_anchor=(1.0, 1.0),
-            borderaxespad=0.1,
-            handletextpad=0.1,
-        )
+    legend_above(ax)

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polyadic.explain import Effects, Interactions, Shapley, Sobol
-from polyadic.explain.listing import percent
+from polyadic.explain import Effects, Shapley, Sobol, Terms, sobol
+from polyadic.explain.listing import Numbers, percent
 from polyadic.plots.style import (
     BLUE,
     INK,
     OUTPUTS,
     colour_of,
-    expect,
     left_out,
+    legend_above,
     new_axes,
+    result_of,
     short,
     tidy,
 )
@@ -37,8 +38,8 @@ def importance(result: Any, top: int = 15, ax: Axes | None = None) -> Axes:
 
     Parameters
     ----------
-    result : Sobol, Shapley or Effects
-        From `polyadic.explain`.
+    result : Sobol, Shapley or Effects, or a fitted model
+        From `polyadic.explain`; of a model, the Sobol indices are drawn.
     top : int
         Number of columns to draw.
     ax : matplotlib axes, optional
@@ -53,7 +54,7 @@ def importance(result: Any, top: int = 15, ax: Axes | None = None) -> Axes:
         Shapley: "explain.shapley(model, X)",
         Effects: "explain.effects(model)",
     }
-    expect("importance", result, sources)
+    result = result_of("importance", result, sources, sobol)
     size = _size(result)
     order = np.argsort(-size, kind="stable")[:top]
     ax = new_axes(ax, 6.4, 0.9 + 0.3 * len(order))
@@ -64,7 +65,7 @@ def importance(result: Any, top: int = 15, ax: Axes | None = None) -> Axes:
         ax.set_xlabel("share of the variance")
     elif isinstance(result, Shapley):
         _stack(ax, result, order)
-        ax.set_xlabel("mean absolute Shapley value (raw scale)")
+        ax.set_xlabel(f"mean absolute Shapley value{result.target.scale()}")
     else:
         ax.barh(places, size[order], 0.72, color=BLUE)
         ax.set_xlabel("share of the variance by itself")
@@ -73,11 +74,8 @@ def importance(result: Any, top: int = 15, ax: Axes | None = None) -> Axes:
     if not isinstance(result, Shapley):
         ax.xaxis.set_major_formatter(lambda share, _: percent(round(share, 9)))
     _finish(ax, len(order))
-    hidden = len(size) - len(order)
-    if ax.get_legend_handles_labels()[0]:
-        corner = (1.0, 0.06 if hidden else 0.0)  # above the text of `left_out`
-        ax.legend(frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=corner)
-    left_out(ax, hidden)
+    legend_above(ax)
+    left_out(ax, len(size) - len(order))
     return ax
 
 
@@ -88,8 +86,9 @@ def orders(result: Any, ax: Axes | None = None) -> Axes:
 
     Parameters
     ----------
-    result : Sobol or Interactions
-        From `polyadic.explain.sobol`, which has every order, or from `interactions`.
+    result : Sobol or Terms, or a fitted model
+        From `polyadic.explain.sobol`, which has every order and is called for a model, or from
+        `terms` or `interactions`.
     ax : matplotlib axes, optional
         Where to draw; by default a new figure.
 
@@ -97,11 +96,11 @@ def orders(result: Any, ax: Axes | None = None) -> Axes:
     -------
     ax : matplotlib axes
     """
-    sources = {Sobol: "explain.sobol(model)", Interactions: "explain.interactions(model)"}
-    expect("orders", result, sources)
+    sources = {Sobol: "explain.sobol(model)", Terms: "explain.terms(model)"}
+    result = result_of("orders", result, sources, sobol)
     shares = np.asarray(result.orders, dtype=float)
     known = len(shares)
-    if isinstance(result, Interactions) and shares.any():
+    if isinstance(result, Terms) and shares.any():
         shares = np.append(shares, max(0.0, 1.0 - shares.sum()))  # all higher orders
     shown = int(np.flatnonzero(shares >= _LEAST_SHARE).max(initial=0)) + 1
     shown = min(shown, len(_ORDERS), known)
@@ -131,9 +130,8 @@ def _numbers(values: np.ndarray, shares: bool) -> list[str]:
     """Write shares in per cent, other numbers with as many decimals as the largest needs."""
     if shares:
         return [percent(v) for v in values]
-    most = float(values.max(initial=0.0))
-    digits = int(np.clip(2 - np.floor(np.log10(most)), 0, 9)) if most > 0 else 0
-    return [f"{v:,.{digits}f}" for v in values]
+    number = Numbers(np.append(values, 0.0), n_digits=3)
+    return [number(v) for v in values]
 
 
 def _stack(ax: Axes, result: Shapley, order: np.ndarray) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from polyadic.explain import listing
+from polyadic.explain.wrapped import unwrap
+from polyadic.training.model import FittedModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 INK, BLUE, WARM, GREY = "#333333", "#1f5fa8", "#c8553d", "#9aa3ad"
 PALE, SLATE = "#d5dae0", "#5f6b7a"  # densities and missing values; categories
 OUTPUTS = [BLUE, WARM, "#3c8d5a", "#8a5aa3", "#c49a2b", "#3f9fb5", "#b0507f", "#7a7a3a", SLATE, INK]
+LABEL = 48  # letters of an axis label; chosen by hand
 _SCALES = {
     "signed": [BLUE, "#8fb2d6", "#f6f6f4", "#e6a594", WARM],
     "sized": ["#f1f4f8", "#a9c6e3", "#5d94c9", BLUE, "#0b2b55"],
@@ -60,19 +63,18 @@ def tidy(ax: Axes, along: Literal["x", "y"] = "y") -> None:
     ax.tick_params(colors=INK, labelsize=9)
 
 
-def expect(function: str, result: Any, kinds: Mapping[Any, str]) -> None:
-    """Raise TypeError for a result that cannot be drawn, with what returns the right one."""
-    if isinstance(result, tuple(kinds)):
-        return
+def result_of(
+    function: str, given: Any, kinds: Mapping[Any, str], explain: Callable[[FittedModel], Any]
+) -> Any:
+    """Return what a function draws: a result, as it is given or made from a model by `explain`."""
+    if isinstance(given, tuple(kinds)):
+        return given
+    if hasattr(given, "fit"):
+        return explain(unwrap(given))
     wanted = " or ".join(f"{kind.__name__} (from {source})" for kind, source in kinds.items())
-    raise TypeError(f"plots.{function} draws {wanted}, got {type(result).__name__}.")
-
-
-def check_output(output: int, names: list[str]) -> int:
-    """Return the number of an output, from 0; refuse one that does not exist."""
-    if not -len(names) <= output < len(names):
-        raise ValueError(f"There is no output {output}; there are {len(names)}, counted from 0.")
-    return output % len(names)
+    raise TypeError(
+        f"plots.{function} draws {wanted}, or a fitted model, got {type(given).__name__}."
+    )
 
 
 def short(name: Any, most: int = 24) -> str:
@@ -97,22 +99,46 @@ def amount(value: Any) -> str:
     return short(listing.amount(value), 18)
 
 
-def raw_label(outputs: list[str], output: int) -> str:
-    """Return the label of an axis of raw predictions."""
-    return "raw prediction" + (f" for {short(outputs[output])}" if outputs[output] else "")
+def axis_label(result: Any, output: int) -> str:
+    """Return the label of an axis of predictions: of one output, on the scale of a result."""
+    name = short(result.outputs[output])
+    if result.classes is not None:
+        return f"{'score' if result.scale == 'raw' else 'probability'} of {name}"
+    return short(result.target.prediction(), LABEL) + (f" for {name}" if name else "")
+
+
+def effect_label(result: Any, output: int | None = None) -> str:
+    """Return the label of an axis of effects: on one output, or on all of them."""
+    name = "" if output is None else short(result.outputs[output])
+    if result.classes is not None and name:
+        return f"effect on the score of {name}"
+    return short(result.target.effect(), LABEL) + (f" for {name}" if name else "")
+
+
+def class_title(result: Any, output: int) -> str:
+    """Return which of many classes is drawn; an empty text where there is no choice."""
+    many = result.classes is not None and len(result.outputs) > 1
+    return f"Class {short(result.outputs[output])}" if many else ""
 
 
 def left_out(ax: Axes, n_hidden: int) -> None:
-    """Write in a corner how many columns are not drawn."""
+    """Write above the axes, at the left, behind a title, how many columns are not drawn."""
     if n_hidden:
         columns = "column" if n_hidden == 1 else "columns"
-        ax.text(
-            1.0,
-            0.02,
-            f"{n_hidden} more {columns} not shown",
-            transform=ax.transAxes,
-            ha="right",
-            va="bottom",
-            fontsize=8,
-            color=SLATE,
+        title = ax.get_title(loc="left")
+        text = f"{title + '; ' if title else ''}{n_hidden} more {columns} not shown"
+        ax.set_title(text, loc="left", fontsize=8, color=SLATE)
+
+
+def legend_above(ax: Axes) -> None:
+    """Add a legend above the axes, at the right, where it covers nothing."""
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(
+            frameon=False,
+            fontsize=8.5,
+            ncols=3,
+            loc="lower right",
+            bbox_to_anchor=(1.0, 1.0),
+            borderaxespad=0.1,
+            handlelength=1.2,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from polyadic.objective.losses import Loss
 class FittedModel(Protocol):
     """A fitted model of a table, of any format.
 
-    Three more attributes are optional, and read by the functions of this module: `classes_` of
-    classifiers, `marginals_`, which models from old files lack, and `n_jobs`.
+    Four more attributes are optional, and read by the functions of this module: `classes_` of
+    classifiers, `marginals_` and `target_names_`, which models from old files lack, and `n_jobs`.
     """
 
     @property
@@ -96,9 +96,70 @@ def threads_of(model: FittedModel) -> int | None:
     return getattr(model, "n_jobs", 1)
 
 
+def target_names(model: FittedModel) -> list[str] | None:
+    """Return the names of the targets, one per output; None where y had no names."""
+    return getattr(model, "target_names_", None)
+
+
 def output_names(model: FittedModel) -> list[str]:
-    """Return a name for each output: its class, "y0", "y1" ..., or "" for a single number."""
+    """Return a name for each output: its class, its name in y or "y0" ..., "" for one number."""
     n_outputs, classes = model.tensor_.n_outputs, classes_of(model)
     if classes is not None:
         return [str(c) for c in classes[-n_outputs:].tolist()]
-    return [""] if n_outputs == 1 else [f"y{i}" for i in range(n_outputs)]
+    if n_outputs == 1:
+        return [""]
+    return target_names(model) or [f"y{i}" for i in range(n_outputs)]
+
+
+class Target(NamedTuple):
+    """What the numbers of an explanation are about: texts and labels are made from it.
+
+    `name` is that of the target, "" where it has none; `raw` tells whether a link follows, so that
+    the numbers are not in the unit of the target; `probability`, whether they are probabilities.
+
+    >>> Target("price").effect(), Target().effect(), Target(raw=True).effect()
+    ('effect on price', 'effect on the prediction', 'effect on the prediction (raw scale)')
+    >>> Target("price").prediction(), Target(raw=True).prediction()
+    ('prediction of price', 'raw prediction')
+    >>> Target(probability=True).prediction(), Target(probability=True).note()
+    ('probability', 'As probabilities.')
+    """
+
+    name: str = ""
+    raw: bool = False
+    probability: bool = False
+
+    def effect(self) -> str:
+        """Return the label of an effect."""
+        return f"effect on {self.name or 'the prediction'}" + self.scale()
+
+    def prediction(self) -> str:
+        """Return what a prediction is called."""
+        raw, name = "raw " if self.raw else "", f" of {self.name}" if self.name else ""
+        return f"{raw}{'probability' if self.probability else 'prediction'}{name}"
+
+    def note(self) -> str:
+        """Return a sentence on the unit of the numbers; empty where there is nothing to say."""
+        if self.raw:
+            return "On the raw scale" + (f" of {self.name}." if self.name else ".")
+        if self.probability:
+            return "As probabilities."
+        return f"In the unit of {self.name}." if self.name else ""
+
+    def scale(self) -> str:
+        """Return the scale in brackets where it is not that of the target, else an empty text."""
+        if self.probability:
+            return " (probability scale)"
+        return " (raw scale)" if self.raw else ""
+
+
+UNNAMED = Target()  # the default of a result that was made without a model
+
+
+def target_of(model: FittedModel, scale: str = "raw") -> Target:
+    """Return what a model predicts, before its link with scale="raw", else after it."""
+    classes, names = classes_of(model), target_names(model)
+    name = names[0] if names and len(names) == 1 and classes is None else ""
+    probe = np.array([[2.0]])
+    linked = classes is not None or not np.array_equal(model.loss_.inverse_link(probe), probe)
+    return Target(name, linked and scale == "raw", classes is not None and scale != "raw")

@@ -20,7 +20,7 @@ from polyadic.data.columns import Column
 from polyadic.data.marginals import design
 from polyadic.explain.compare import distance
 from polyadic.explain.known import marginals_with
-from polyadic.explain.models import read
+from polyadic.explain.models import read_cores
 from polyadic.explain.moments import joined_cores
 from polyadic.explain.reading import Reading
 from polyadic.maps import Hat, OneHot, Step
@@ -79,7 +79,7 @@ def compress(model: Model, rank: int, X: Any = None) -> Model:
     if rank < n_terms:
         maps = _result_maps(model, cores)
         known = marginals_with(model, model.columns_, maps, X)
-        reading = read(model, X)
+        reading = read_cores(model, cores, X)
         tensor = _as_cores(_reduce(model, cores, int(rank), reading), model, maps)
         maps, neutral = average_missing(maps, tensor, known)  # no row told of such values
         vars(out).update(maps_=maps, tensor_=neutral, marginals_=known, _passes=None)
