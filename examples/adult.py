@@ -31,8 +31,9 @@ def main(out: Path, quick: bool = False) -> None:
     loss = log_loss(people.y_test, probability, labels=model.classes_)
     print(f"On {len(people.y_test):,} test rows: AUC {auc:.4f}, log-loss {loss:.4f}\n")
 
-    # 1. What each column does by itself, as a probability: that at the mean score (the grey line)
-    # with only this column changed. Hollow bars are for people who did not state the value.
+    # 1. What each column does by itself, as a probability: the mean over the other columns, with
+    # this one fixed; the grey line is the mean over all. Hollow bars are for people who did not
+    # state the value.
     print(explain.effects(model), "\n")
     shown = explain.effects(model, scale="probability")
     save(plots.effects(shown)[0, 0], out / "adult_effects.png")

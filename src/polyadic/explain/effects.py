@@ -114,12 +114,13 @@ class Effects(Listing):
     def table(self) -> dict[str, list[Any]]:
         """Return standard deviation, share and range of every effect, strongest first."""
         order = np.argsort(-self.variance, kind="stable")
+        mean = "" if self.scale == "raw" else " mean"  # an effect has a sign, a mean has none
         return {
             "column": [self.columns[n] for n in order],
             "std": np.sqrt(self.variance[order]).tolist(),
             "share": self.share[order].tolist(),
-            "lowest": [_end(np.min, self.values[n]) for n in order],
-            "highest": [_end(np.max, self.values[n]) for n in order],
+            f"lowest{mean}": [_end(np.min, self.values[n]) for n in order],
+            f"highest{mean}": [_end(np.max, self.values[n]) for n in order],
         }
 
     def footer(self) -> str:
