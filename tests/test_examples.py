@@ -22,8 +22,11 @@ def load(name):
     return module
 
 
+# Few rows of MovieLens hold few of its users and films.
+@pytest.mark.filterwarnings("ignore:.*were not seen in training:UserWarning")
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_example_runs_and_draws_what_the_gallery_holds(name, tmp_path, capsys):
+def test_the_example_runs_and_draws_what_the_gallery_holds(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples")  # as where the file is run as a program
     with needs.data():
         load(name).main(tmp_path / "pictures", quick=True)
     drawn = {path.name for path in (tmp_path / "pictures").glob("*.png")}
