@@ -6,11 +6,10 @@ About 15 seconds on two cores, and as many more for compilation the first time. 
 the extras `cli` and `plot`.
 """
 
-import argparse
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
+from gallery import run, save
 from sklearn.metrics import log_loss, roc_auc_score
 
 from polyadic import CPClassifier, explain, plots
@@ -62,16 +61,5 @@ def main(out: Path, quick: bool = False) -> None:
     save(plots.beeswarm(rows), out / "adult_beeswarm.png")
 
 
-def save(ax: plt.Axes, path: Path) -> None:
-    """Write the figure of these axes to a small file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    ax.figure.savefig(path, dpi=90)
-    plt.close(ax.figure)
-    print(f"Wrote {path}")
-
-
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--out", type=Path, default=Path("gallery"), help="folder for pictures")
-    options.add_argument("--quick", action="store_true", help="few rows, a tiny model")
-    main(**vars(options.parse_args()))
+    run(main, __doc__)

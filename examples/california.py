@@ -6,12 +6,12 @@ About ten seconds on two cores, and 15 more for compilation the first time. Need
 extras `cli` and `plot`.
 """
 
-import argparse
 from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from gallery import run, save
 from sklearn.model_selection import train_test_split
 
 from polyadic import CPRegressor, explain, plots
@@ -67,16 +67,5 @@ def main(out: Path, quick: bool = False) -> None:
     save(plots.beeswarm(model, X_test[:1500]), out / "california_beeswarm.png")
 
 
-def save(ax: plt.Axes, path: Path) -> None:
-    """Write the figure of these axes to a small file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    ax.figure.savefig(path, dpi=90)
-    plt.close(ax.figure)
-    print(f"Wrote {path}")
-
-
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--out", type=Path, default=Path("gallery"), help="folder for pictures")
-    options.add_argument("--quick", action="store_true", help="few rows, a tiny model")
-    main(**vars(options.parse_args()))
+    run(main, __doc__)

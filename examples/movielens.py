@@ -6,10 +6,10 @@ About 15 seconds on two cores, and as many more for compilation the first time. 
 the extras `cli` and `plot`.
 """
 
-import argparse
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from gallery import run, save
 from sklearn.metrics import roc_auc_score
 
 from polyadic import CPClassifier, explain, plots
@@ -65,16 +65,5 @@ def main(out: Path, quick: bool = False) -> None:
     print("\n" + explain.describe(model, ratings.X_test[:1]))
 
 
-def save(ax: plt.Axes, path: Path) -> None:
-    """Write the figure of these axes to a small file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    ax.figure.savefig(path, dpi=90)
-    plt.close(ax.figure)
-    print(f"Wrote {path}")
-
-
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--out", type=Path, default=Path("gallery"), help="folder for pictures")
-    options.add_argument("--quick", action="store_true", help="few rows, a tiny model")
-    main(**vars(options.parse_args()))
+    run(main, __doc__)

@@ -5,10 +5,10 @@
 About half a minute on two cores. Needs pandas, LightGBM, and the extras `cli` and `plot`.
 """
 
-import argparse
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from gallery import run, save
 from lightgbm import LGBMRegressor
 from sklearn.model_selection import train_test_split
 
@@ -37,7 +37,7 @@ def main(out: Path, quick: bool = False) -> None:
     axes = plt.subplots(1, 2, figsize=(11.0, 3.2), layout="constrained")[1]
     plots.importance(found, ax=axes[0])
     plots.orders(found, ax=axes[1])
-    save(axes[0], out / "trees_orders.png")
+    save(axes[0], out / "trees_orders.png", dpi=75)
     print(explain.describe(read, X_test[:1]), "\n")
 
     # 3. Where a smooth model differs from it. Without trees=False it would grow trees of its own.
@@ -45,7 +45,7 @@ def main(out: Path, quick: bool = False) -> None:
     own = CPRegressor(trees=False, random_state=0, **tiny).fit(X, y)
     compared = explain.compare(own, read, background=X)
     print(compared, "\n")
-    save(plots.compare(compared).flat[0], out / "trees_compare.png")
+    save(plots.compare(compared).flat[0], out / "trees_compare.png", dpi=75)
 
     # 4. Both joined, with the share that rows of neither training choose.
     both = trees.join(own, read, X_held_out, y_held_out, background=X)
@@ -59,16 +59,5 @@ def main(out: Path, quick: bool = False) -> None:
     print(f"Wrote {page}")
 
 
-def save(ax: plt.Axes, path: Path) -> None:
-    """Write the figure of these axes to a small file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    ax.figure.savefig(path, dpi=75)
-    plt.close(ax.figure)
-    print(f"Wrote {path}")
-
-
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--out", type=Path, default=Path("gallery"), help="folder for pictures")
-    options.add_argument("--quick", action="store_true", help="few rows, a tiny model")
-    main(**vars(options.parse_args()))
+    run(main, __doc__)

@@ -65,6 +65,60 @@ def test_forward_is_the_contraction(case, n_outputs):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+def column_list(phi):
+    """Return the same features as one array (n, d_n) per column."""
+    return [phi[:, k, :d] for k, d in enumerate(DIMS)]
+
+
+@every_format
+@pytest.mark.parametrize("as_given", [torch.tensor, np.asarray], ids=["torch", "numpy"])
+def test_a_list_of_columns_gives_the_predictions_and_gradients_of_one_array(case, as_given):
+    name, kwargs = case
+    network = TensorNetwork(name, DIMS, n_outputs=2, **kwargs)
+    phi = padded_features()
+    found = {}
+    for kind, given in {
+        "array": as_given(phi),
+        "list": [as_given(own) for own in column_list(phi)],
+    }.items():
+        network.zero_grad()
+        raw = network(given)
+        raw.square().sum().backward()
+        found[kind] = [raw, *(p.grad.clone() for p in network.parameters())]
+    for one, other in zip(found["array"], found["list"]):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_list_gets_the_dtype_of_the_network():
+    network = TensorNetwork("tt", DIMS, 2).double()
+    columns = column_list(padded_features())  # single precision
+    assert network(columns).dtype == torch.float64
+    torch.testing.assert_close(network(columns), network([c.astype(float) for c in columns]))
+
+
+@pytest.mark.parametrize(
+    ("widths", "message"),
+    [
+        (DIMS[:-1], "phi must have one array for each of the 5 columns, got 4"),
+        ([*DIMS, 2], "phi must have one array for each of the 5 columns, got 6"),
+        ([3, 2, 5, 1, 2], r"phi\[2\] must be \(n, 4\), got \(7, 5\)"),
+    ],
+)
+def test_lists_of_other_widths_are_refused(widths, message):
+    network = TensorNetwork("cp", DIMS, 2)
+    with pytest.raises(ValueError, match=message):
+        network([torch.ones(7, d) for d in widths])
+
+
+def test_lists_of_other_shapes_are_refused():
+    network = TensorNetwork("cp", DIMS, 2)
+    columns = [torch.ones(7, d) for d in DIMS]
+    with pytest.raises(ValueError, match=r"phi\[3\] must be \(n, 1\), got \(7,\)"):
+        network([*columns[:3], torch.ones(7), columns[4]])
+    with pytest.raises(ValueError, match=r"rows: phi\[0\] has 7, phi\[4\] has 6"):
+        network([*columns[:4], torch.ones(6, 2)])
+
+
 @every_format
 def test_every_parameter_in_use_has_a_gradient(case):
     name, kwargs = case
@@ -139,6 +193,7 @@ def test_compiled_network_is_the_same_function(name):
     compiled = torch.compile(network, backend="aot_eager", fullgraph=True)
     phi = torch.tensor(padded_features())
     torch.testing.assert_close(compiled(phi), network(phi))
+    torch.testing.assert_close(compiled(column_list(phi)), network(phi))
     compiled(phi).square().sum().backward()
     found = network.cores.grad.clone()
     network.cores.grad = None
@@ -159,13 +214,15 @@ def test_the_example_trains_in_a_loop_of_ten_lines():
 def test_no_rows_give_no_outputs(name):
     network = TensorNetwork(name, [3] * 4, 2, n_outputs=2)
     assert network(torch.rand(0, 4, 3)).shape == (0, 2)
+    assert network([torch.rand(0, 3)] * 4).shape == (0, 2)
 
 
 @pytest.mark.parametrize("name", sorted(networks.FORMATS))
 def test_inputs_of_another_shape_are_refused(name):
     network = TensorNetwork(name, [3] * 4, 2)
-    with pytest.raises(ValueError, match=r"phi must be \(n, 4, 3\), got \(5, 1, 3\)"):
-        network(torch.rand(5, 1, 3))
+    for given in (torch.rand(5, 1, 3), np.ones((5, 1, 3))):
+        with pytest.raises(ValueError, match=r"phi must be \(n, 4, 3\), got \(5, 1, 3\)"):
+            network(given)
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,12 @@ class TNRegressor(Regression, TNEstimator):
     feature_names_in_ : (N,), where the table has names
     target_names_ : list of str, or None where y has no names
 
+    Notes
+    -----
+    One network is trained: there is no `n_members` and no `n_jobs`. The mean of M networks is one
+    of M times the rank, which costs far more than M networks. scikit-learn's `VotingRegressor`
+    averages networks of several seeds: see docs/formats.md.
+
     Examples
     --------
     >>> import numpy as np
@@ -268,6 +274,12 @@ class TNClassifier(Classification, TNEstimator):
     n_features_in_ : int
     feature_names_in_ : (N,), where the table has names
     target_names_ : list of str, or None where y has no names
+
+    Notes
+    -----
+    One network is trained: there is no `n_members` and no `n_jobs`. The mean of M networks is one
+    of M times the rank, which costs far more than M networks. scikit-learn's `VotingClassifier`
+    averages networks of several seeds: see docs/formats.md.
 
     Examples
     --------

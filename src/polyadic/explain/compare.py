@@ -196,15 +196,21 @@ def distance(a: FittedModel, b: FittedModel, background: Any = None) -> float:
     return math.sqrt(rest.total_variance() + float(np.sum(rest.base() ** 2)))
 
 
+def cp_cores(model: FittedModel, done: str) -> CPCores:
+    """Return the cores of a fitted CP model; refuse any other, and say what is `done` to a CP."""
+    check_is_fitted(model, "tensor_")
+    if not isinstance(model.tensor_, CPCores):
+        raise TypeError(
+            f"Only models in CP format are {done}: CPRegressor and CPClassifier. Got a "
+            f"{type(model).__name__} in the format {model.tensor_.name!r}."
+        )
+    return model.tensor_
+
+
 def check_comparable(a: FittedModel, b: FittedModel) -> None:
     """Refuse models whose raw predictions are not two functions of the same kind."""
     for model in (a, b):
-        check_is_fitted(model, "tensor_")
-        if not isinstance(model.tensor_, CPCores):
-            raise TypeError(
-                "Only models in CP format are compared: CPRegressor and CPClassifier. Got a "
-                f"{type(model).__name__} in the format {model.tensor_.name!r}."
-            )
+        cp_cores(model, "compared")
     _check_columns(a, b)
     pairs = {
         "outputs": (a.tensor_.n_outputs, b.tensor_.n_outputs),

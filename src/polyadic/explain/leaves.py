@@ -236,8 +236,8 @@ class LeafReading:
     ) -> np.ndarray:
         """Return the Shapley values of rows, (n, N, L); bins : (N, n)."""
         shape = (self.n_outputs, self.n_columns)
-        tables = kernel.write_tables, kernel.add_values, kernel.integrate_values
-        out = self._run(tables, shape, lambda depth: depth, bins, background, n_jobs)
+        n_tables = lambda depth: depth  # noqa: E731
+        out = self._run(kernel.write_tables, shape, n_tables, bins, background, n_jobs)
         return out.transpose(2, 1, 0)
 
     def shapley_pairs(
@@ -245,14 +245,13 @@ class LeafReading:
     ) -> np.ndarray:
         """Return the Shapley interaction index of pairs, (n, N, N, L), above the diagonal."""
         shape = (self.n_outputs, self.n_columns, self.n_columns)
-        tables = kernel.write_pair_tables, kernel.add_pairs, kernel.integrate_pairs
         n_tables = lambda depth: depth * (depth - 1) // 2  # noqa: E731
-        out = self._run(tables, shape, n_tables, bins, background, n_jobs)
+        out = self._run(kernel.write_pair_tables, shape, n_tables, bins, background, n_jobs)
         return out.transpose(3, 1, 2, 0)
 
     def _run(
         self,
-        kernels: tuple[Callable[..., None], ...],
+        write: Callable[..., None],
         shape: tuple[int, ...],
         n_tables: Callable[[np.ndarray], np.ndarray],
         bins: np.ndarray,
@@ -260,7 +259,6 @@ class LeafReading:
         n_jobs: int | None,
     ) -> np.ndarray:
         """Return out : (*shape, n), a chunk of rows at a time, the same bits for any `n_jobs`."""
-        write, look_up, integrate = kernels
         backgrounds = np.zeros((self.n_columns, 0), np.int32) if background is None else background
         n_rows = bins.shape[1]
         # A row with a missing value that goes both ways has no pattern.
@@ -276,7 +274,7 @@ class LeafReading:
         def add(leaves: np.ndarray, rows: np.ndarray) -> None:
             space = integral._replace(**{name: np.empty_like(integral.mean) for name in _SPACE})
             own, found = np.ascontiguousarray(bins[:, rows]), np.zeros((*shape, len(rows)))
-            integrate(self.terms, leaves, self.means, own, backgrounds, space, found)
+            kernel.integrate(self.terms, leaves, self.means, own, backgrounds, space, found)
             out[..., rows] += found
 
         with ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool:
@@ -287,7 +285,7 @@ class LeafReading:
 
                 def look(own: np.ndarray, found: np.ndarray) -> None:
                     pattern = np.empty(own.shape[1], np.int32)
-                    look_up(self.terms, some, at, table, own, pattern, found)  # noqa: B023
+                    kernel.look_up(self.terms, some, at, table, own, pattern, found)  # noqa: B023
 
                 list(pool.map(look, coded, sums))
             for rows, found in zip(chunks, sums):

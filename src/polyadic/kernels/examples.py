@@ -323,12 +323,11 @@ def leaf_examples() -> Iterator[Example]:
     yield leaves.write_tables, tables
     yield leaves.write_pair_tables, tables
     single, pair = np.zeros((1, 1, 1)), np.zeros((1, 1, 1, 1))
-    yield leaves.add_values, (terms, zero, zero, table, bins, one, single)
-    yield leaves.add_pairs, (terms, zero, zero, table, bins, one, pair)
     nodes = np.full((2, 1), 0.5)
     integral = leaves.Integral(nodes, nodes, np.empty(1), np.empty(1), np.empty(1))
-    yield leaves.integrate_values, (terms, zero, means, bins, none, integral, single)
-    yield leaves.integrate_pairs, (terms, zero, means, bins, none, integral, pair)
+    for values in (single, pair):
+        yield leaves.look_up, (terms, zero, zero, table, bins, one, values)
+        yield leaves.integrate, (terms, zero, means, bins, none, integral, values)
     numbering = variances.Numbering(zero, np.zeros((1, 2), np.int64))
     out = (numbering, variances.Pairing.make(1, 1), np.zeros(1), np.zeros(1), np.zeros(1))
     yield variances.pair_variances, (terms, mass, means, 0, 1, *out)

@@ -210,6 +210,21 @@ def _rest_of_rows(terms, r, depth, bins, pattern, rest):
 
 
 @inner_exact
+def _write_rest(terms, r, means, bins, pattern, rest):
+    """Write the shares of the sets of conditions of leaf r, and return its number of conditions.
+
+    With bins : (N, b) of background rows the shares are theirs; with b = 0, those of the marginals.
+    """
+    start = terms.first[r]
+    depth = terms.first[r + 1] - start
+    if bins.shape[1]:
+        _rest_of_rows(terms, r, depth, bins, pattern, rest)
+    else:
+        _rest_of_marginals(means, start, depth, rest)
+    return depth
+
+
+@inner_exact
 def _sum_subsets(depth, table):
     """Replace each entry by the sum over all subsets of its bits; table : (2^D,)."""
     for i in range(depth):
@@ -233,21 +248,14 @@ def write_tables(terms, leaves, means, bins, shares, pattern, rest, at, table):
     """Write the Shapley values of each pattern, D times 2^D numbers for a leaf of D conditions.
 
     leaves : (m,), their numbers; at : (m,), where the table of a leaf starts; shares : (D, D), the
-    share of the orders of D columns in which k given ones come first and another one next. With
-    bins : (N, b) of background rows the means are theirs; with b = 0, those of the marginals.
+    share of the orders of D columns in which k given ones come first and another one next.
 
     The value of a set S of columns is rest[others] where the row meets all conditions of S, and
     zero elsewhere. So each column's Shapley value is a sum over the subsets of the pattern.
     """
     for j in range(len(leaves)):
-        r = leaves[j]
-        start = terms.first[r]
-        depth = terms.first[r + 1] - start
+        depth = _write_rest(terms, leaves[j], means, bins, pattern, rest)
         size = 1 << depth
-        if bins.shape[1]:
-            _rest_of_rows(terms, r, depth, bins, pattern, rest)
-        else:
-            _rest_of_marginals(means, start, depth, rest)
         for i in range(depth):
             own = table[at[j] + i * size : at[j] + (i + 1) * size]
             for chosen in range(size):
@@ -261,14 +269,8 @@ def write_tables(terms, leaves, means, bins, shares, pattern, rest, at, table):
 def write_pair_tables(terms, leaves, means, bins, shares, pattern, rest, at, table):
     """Do the same for the interaction of each pair of conditions, D (D - 1) / 2 times 2^D."""
     for j in range(len(leaves)):
-        r = leaves[j]
-        start = terms.first[r]
-        depth = terms.first[r + 1] - start
+        depth = _write_rest(terms, leaves[j], means, bins, pattern, rest)
         size, here = 1 << depth, at[j]
-        if bins.shape[1]:
-            _rest_of_rows(terms, r, depth, bins, pattern, rest)
-        else:
-            _rest_of_marginals(means, start, depth, rest)
         for i in range(depth):
             for k in range(i):
                 own = table[here : here + size]
@@ -280,42 +282,37 @@ def write_pair_tables(terms, leaves, means, bins, shares, pattern, rest, at, tab
                 here += size
 
 
+@inner_exact
+def _add_entries(table, pattern, value, out):
+    """Add the entry of each row's pattern, times a value, to out : (n,)."""
+    for row in range(len(pattern)):
+        out[row] += value * table[pattern[row]]
+
+
 @jit_exact
-def add_values(terms, leaves, at, table, bins, pattern, out):
-    """Look up the Shapley values of rows and add them to out : (L, N, n); bins : (N, n)."""
+def look_up(terms, leaves, at, table, bins, pattern, out):
+    """Look up the Shapley values of rows and add them to out : (L, N, n); bins : (N, n).
+
+    With out : (L, N, N, n), those of pairs, above the diagonal.
+    """
     for j in range(len(leaves)):
         r = leaves[j]
         start = terms.first[r]
         depth = terms.first[r + 1] - start
+        column, size = terms.column[start : start + depth], 1 << depth
         _patterns(terms, r, bins, pattern)
         for w in range(terms.value.shape[1]):
-            value = terms.value[r, w]
+            value, output, here = terms.value[r, w], terms.output[r] + w, at[j]
             for i in range(depth):
-                own = table[at[j] + (i << depth) : at[j] + ((i + 1) << depth)]
-                column = out[terms.output[r] + w, terms.column[start + i]]
-                for row in range(len(pattern)):
-                    column[row] += value * own[pattern[row]]
-
-
-@jit_exact
-def add_pairs(terms, leaves, at, table, bins, pattern, out):
-    """Do the same for pairs, out : (L, N, N, n), above the diagonal."""
-    for j in range(len(leaves)):
-        r = leaves[j]
-        start = terms.first[r]
-        depth = terms.first[r + 1] - start
-        _patterns(terms, r, bins, pattern)
-        for w in range(terms.value.shape[1]):
-            value, here = terms.value[r, w], at[j]
-            for i in range(depth):
-                for k in range(i):
-                    own = table[here : here + (1 << depth)]
-                    pair = out[
-                        terms.output[r] + w, terms.column[start + k], terms.column[start + i]
-                    ]
-                    for row in range(len(pattern)):
-                        pair[row] += value * own[pattern[row]]
-                    here += 1 << depth
+                if out.ndim == 3:
+                    own = table[here : here + size]
+                    _add_entries(own, pattern, value, out[output, column[i]])
+                    here += size
+                else:
+                    for k in range(i):
+                        own = table[here : here + size]
+                        _add_entries(own, pattern, value, out[output, column[k], column[i]])
+                        here += size
 
 
 # ---- Shapley values by integrals, for long paths -------------------------------------------------
@@ -344,63 +341,62 @@ def _set_steps(terms, r, means, bins, row, backgrounds, b, integral):
         integral.step[p - start] = _factor(terms, p, bins[n, row]) - mean
 
 
-@jit
-def integrate_values(terms, leaves, means, bins, backgrounds, integral, out):
-    """Add the Shapley values of leaves with many conditions to out : (L, N, n)."""
-    n_backgrounds = max(backgrounds.shape[1], 1)
+@inner
+def _set_before(depth, t, weight, integral):
+    """Write the products of the factors before each condition, at t on the line to the row."""
     mean, step, before = integral.mean, integral.step, integral.before
+    before[0] = weight
+    for i in range(depth - 1):
+        before[i + 1] = before[i] * (mean[i] + t * step[i])
+
+
+@inner
+def _add_node(terms, r, depth, t, integral, row, out):
+    """Add what one node adds to the Shapley values of a row."""
+    start = terms.first[r]
+    mean, step, before = integral.mean, integral.step, integral.before
+    after = 1.0
+    for i in range(depth - 1, -1, -1):
+        part = before[i] * after * step[i]
+        for w in range(terms.value.shape[1]):
+            out[terms.output[r] + w, terms.column[start + i], row] += terms.value[r, w] * part
+        after *= mean[i] + t * step[i]
+
+
+@inner
+def _add_node_pairs(terms, r, depth, t, integral, row, out):
+    """Do the same for pairs, above the diagonal."""
+    start = terms.first[r]
+    mean, step, before = integral.mean, integral.step, integral.before
+    after = 1.0
+    for i in range(depth - 1, 0, -1):
+        between = after * step[i]
+        for k in range(i - 1, -1, -1):
+            part = before[k] * between * step[k]
+            for w in range(terms.value.shape[1]):
+                pair = out[terms.output[r] + w, terms.column[start + k], terms.column[start + i]]
+                pair[row] += terms.value[r, w] * part
+            between *= mean[k] + t * step[k]
+        after *= mean[i] + t * step[i]
+
+
+@jit
+def integrate(terms, leaves, means, bins, backgrounds, integral, out):
+    """Add the Shapley values of leaves with many conditions to out : (L, N, n).
+
+    With out : (L, N, N, n), those of pairs, above the diagonal.
+    """
+    n_backgrounds = max(backgrounds.shape[1], 1)
     for r in leaves:
-        start = terms.first[r]
-        depth = terms.first[r + 1] - start
+        depth = terms.first[r + 1] - terms.first[r]
         n_nodes = (depth + 1) // 2
         nodes, weights = integral.nodes[depth], integral.weights[depth]
         for row in range(bins.shape[1]):
             for b in range(n_backgrounds):
                 _set_steps(terms, r, means, bins, row, backgrounds, b, integral)
                 for q in range(n_nodes):
-                    t = nodes[q]
-                    before[0] = weights[q] / n_backgrounds
-                    for i in range(depth - 1):
-                        before[i + 1] = before[i] * (mean[i] + t * step[i])
-                    after = 1.0
-                    for i in range(depth - 1, -1, -1):
-                        part = before[i] * after * step[i]
-                        for w in range(terms.value.shape[1]):
-                            out[terms.output[r] + w, terms.column[start + i], row] += (
-                                terms.value[r, w] * part
-                            )
-                        after *= mean[i] + t * step[i]
-
-
-@jit
-def integrate_pairs(terms, leaves, means, bins, backgrounds, integral, out):
-    """Do the same for pairs, out : (L, N, N, n), above the diagonal."""
-    n_backgrounds = max(backgrounds.shape[1], 1)
-    mean, step, before = integral.mean, integral.step, integral.before
-    for r in leaves:
-        start = terms.first[r]
-        depth = terms.first[r + 1] - start
-        n_nodes = (depth + 1) // 2
-        nodes, weights = integral.nodes[depth], integral.weights[depth]
-        for row in range(bins.shape[1]):
-            for b in range(n_backgrounds):
-                _set_steps(terms, r, means, bins, row, backgrounds, b, integral)
-                for q in range(n_nodes):
-                    t = nodes[q]
-                    before[0] = weights[q] / n_backgrounds
-                    for i in range(depth - 1):
-                        before[i + 1] = before[i] * (mean[i] + t * step[i])
-                    after = 1.0
-                    for i in range(depth - 1, 0, -1):
-                        between = after * step[i]
-                        for k in range(i - 1, -1, -1):
-                            part = before[k] * between * step[k]
-                            for w in range(terms.value.shape[1]):
-                                pair = out[
-                                    terms.output[r] + w,
-                                    terms.column[start + k],
-                                    terms.column[start + i],
-                                ]
-                                pair[row] += terms.value[r, w] * part
-                            between *= mean[k] + t * step[k]
-                        after *= mean[i] + t * step[i]
+                    _set_before(depth, nodes[q], weights[q] / n_backgrounds, integral)
+                    if out.ndim == 3:
+                        _add_node(terms, r, depth, nodes[q], integral, row, out)
+                    else:
+                        _add_node_pairs(terms, r, depth, nodes[q], integral, row, out)

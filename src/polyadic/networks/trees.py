@@ -35,6 +35,7 @@ from polyadic.networks.blocks import to_single
 # From this many rows on it pays to write masks; a tree may have as many leaves as a word has bits;
 # and their most bytes. The first and the last chosen by hand.
 _MANY_ROWS, _MOST_LEAVES, _MOST_BYTES = 2000, 64, 1e8
+_PER_NODE = tuple(name for name in Nodes._fields if name != "sets")  # arrays (K,)
 
 
 @dataclass(frozen=True)
@@ -167,21 +168,17 @@ class Trees:
         """A form for the prediction of many rows; None where it would be too large."""
         return _make_masks(self)
 
+    @property
+    def tree_of_node(self) -> np.ndarray:
+        """The number of the tree of each node, (K,)."""
+        return np.searchsorted(self.roots, np.arange(len(self.value)), side="right") - 1
+
     def part(self, begin: int, end: int) -> Trees:
         """Return the forest of the trees from number `begin` to before `end`."""
         limits = np.append(self.roots, len(self.value))
         own = slice(int(limits[begin]), int(limits[end]))
-        column, place, missing, left, right = (a[own] for a in self.nodes[:5])
-        left, right = (np.where(column >= 0, a - own.start, -1) for a in (left, right))
-        nodes = Nodes(
-            column=column,
-            place=place,
-            missing=missing,
-            left=left.astype(np.int32),
-            right=right.astype(np.int32),
-            sets=self.nodes.sets,
-            share=self.nodes.share[own],
-        )
+        cut = {name: getattr(self.nodes, name)[own] for name in _PER_NODE}
+        nodes = _renumbered(self.nodes._replace(**cut), -own.start)
         roots = (self.roots[begin:end] - own.start).astype(np.int32)
         return replace(
             self, nodes=nodes, roots=roots, output=self.output[begin:end], value=self.value[own]
@@ -189,7 +186,7 @@ class Trees:
 
     def rescale(self, scale: np.ndarray) -> Trees:
         """Return trees whose outputs are multiplied by scale : (L,)."""
-        tree = np.searchsorted(self.roots, np.arange(len(self.value)), side="right") - 1
+        tree = self.tree_of_node
         at = self.output[tree][:, None] + np.arange(self.value.shape[1])
         return replace(self, value=self.value * np.asarray(scale)[at])
 
@@ -268,18 +265,10 @@ def join(forests: Sequence[Trees], shares: Sequence[float]) -> Trees:
     for k, (f, place) in enumerate(zip(forests, moved)):
         by_set = f.nodes.missing == BY_SET
         place[by_set] += sets_before[k]
-        inner = f.nodes.column >= 0
-        left, right = (
-            np.where(inner, a + shift[k], -1).astype(np.int32)
-            for a in (f.nodes.left, f.nodes.right)
-        )
-        nodes.append(f.nodes._replace(place=place, left=left, right=right))
+        nodes.append(_renumbered(f.nodes._replace(place=place), shift[k]))
     width = max((s.shape[1] for s in sets), default=0)
     padded = [np.pad(s, ((0, 0), (0, width - s.shape[1]))) for s in sets]
-    stacked = {
-        name: np.concatenate([getattr(one, name) for one in nodes])
-        for name in ("column", "place", "missing", "left", "right", "share")
-    }
+    stacked = {name: np.concatenate([getattr(one, name) for one in nodes]) for name in _PER_NODE}
     joined = Nodes(**stacked, sets=np.concatenate(padded))
     return Trees(
         maps,
@@ -290,10 +279,19 @@ def join(forests: Sequence[Trees], shares: Sequence[float]) -> Trees:
     )
 
 
+def _renumbered(nodes: Nodes, shift: int) -> Nodes:
+    """Return nodes whose children have numbers larger by `shift`; a leaf has the children -1."""
+    inner = nodes.column >= 0
+    left, right = (
+        np.where(inner, a + shift, -1).astype(np.int32) for a in (nodes.left, nodes.right)
+    )
+    return nodes._replace(left=left, right=right)
+
+
 def _make_masks(trees: Trees) -> Masks | None:
     """Return the masks of all trees; None if a tree has many leaves, or they take much memory."""
     nodes, dims = trees.nodes, np.array([m.dim for m in trees.maps])
-    tree = np.searchsorted(trees.roots, np.arange(len(nodes.column)), side="right") - 1
+    tree = trees.tree_of_node
     n_leaves = np.bincount(tree[nodes.column < 0], minlength=len(trees))
     inner = nodes.column >= 0
     pairs = np.unique(tree[inner] * len(dims) + nodes.column[inner])
@@ -329,8 +327,8 @@ def _read_leaves(trees: Trees) -> Leaves:
     reached = np.ones(len(ends), dtype=bool)
     empty = (found.high >= 0) & (found.low > found.high) & (found.missing == 0)
     reached[found.leaf[empty]] = False
-    tree = np.searchsorted(trees.roots, ends, side="right") - 1
-    return _sorted_leaves(found, sets, reached, trees.value[ends], trees.output[tree])
+    output = trees.output[trees.tree_of_node[ends]]
+    return _sorted_leaves(found, sets, reached, trees.value[ends], output)
 
 
 def _parents(nodes: Nodes) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -29,13 +29,13 @@ def assemble(source: Source, columns: Sequence[Column], new_left: bool = False) 
         Whether a category that the source lacks goes left; if not, it goes where missing ones go.
     """
     grown = _same_width(source.trees or [_constant()], len(source.base))
-    stacked = _stack(grown)
+    stacked, roots = _stack(grown)
     maps, place = _bins(stacked, columns)
     missing = stacked.missing_left.astype(np.uint8)
-    sets, numbers = _sets(source, grown, stacked.roots, columns, new_left)
+    sets, numbers = _sets(source, grown, roots, columns, new_left)
     at = np.array(list(numbers), dtype=np.intp)
     place[at], missing[at] = list(numbers.values()), BY_SET
-    number = _preorder(stacked)
+    number = _preorder(stacked, roots)
     order = np.empty_like(number)
     order[number] = np.arange(len(number))
     links = np.append(number, -1).astype(np.int32)  # a leaf has the child -1, the last
@@ -49,7 +49,7 @@ def assemble(source: Source, columns: Sequence[Column], new_left: bool = False) 
         share=one_way(len(order)),
     )
     output = np.array([tree.output for tree in grown], dtype=np.int32)
-    return Trees(maps, nodes, stacked.roots.astype(np.int32), output, stacked.value[order])
+    return Trees(maps, nodes, roots.astype(np.int32), output, stacked.value[order])
 
 
 def _constant() -> SourceTree:
@@ -76,24 +76,15 @@ def widened(tree: SourceTree, n_outputs: int) -> SourceTree:
 # ---- nodes ---------------------------------------------------------------------------------------
 
 
-class _Stacked(NamedTuple):
-    """The nodes of all trees, one tree after another: arrays (K,), value (K, W), roots (T,)."""
-
-    column: np.ndarray
-    threshold: np.ndarray
-    missing_left: np.ndarray
-    left: np.ndarray
-    right: np.ndarray
-    value: np.ndarray
-    roots: np.ndarray
-
-
-def _stack(trees: Sequence[SourceTree]) -> _Stacked:
+def _stack(trees: Sequence[SourceTree]) -> tuple[SourceTree, np.ndarray]:
+    """Return the nodes of all trees, one tree after another, without sets; and the roots, (T,)."""
     sizes = [len(tree.column) for tree in trees]
     roots = np.cumsum([0, *sizes])[:-1]
     shift = np.repeat(roots, sizes)
     names = ("column", "threshold", "missing_left", "left", "right", "value")
-    out = {name: np.concatenate([getattr(tree, name) for tree in trees]) for name in names}
+    out: dict[str, Any] = {
+        name: np.concatenate([getattr(tree, name) for tree in trees]) for name in names
+    }
     for name in ("left", "right"):
         out[name] = np.where(out["column"] < 0, -1, out[name] + shift)
     for root, tree in zip(roots, trees):
@@ -105,16 +96,16 @@ def _stack(trees: Sequence[SourceTree]) -> _Stacked:
     out["missing_left"] = out["missing_left"] ^ swap
     left, right = out["left"], out["right"]
     out["left"], out["right"] = np.where(swap, right, left), np.where(swap, left, right)
-    return _Stacked(**out, roots=roots)
+    return SourceTree(**out), roots
 
 
-def _preorder(stacked: _Stacked) -> np.ndarray:
+def _preorder(stacked: SourceTree, roots: np.ndarray) -> np.ndarray:
     """Return the number of each node where a tree is listed as node, left part, right part, (K,).
 
     All trees are numbered at once, level by level: sizes upwards, then numbers downwards.
     """
     left, right = stacked.left, stacked.right
-    levels, level = [], stacked.roots
+    levels, level = [], roots
     while level.size:
         level = level[left[level] >= 0]
         levels.append(level)
@@ -123,7 +114,7 @@ def _preorder(stacked: _Stacked) -> np.ndarray:
     for level in reversed(levels):
         size[level] += size[left[level]] + size[right[level]]
     number = np.zeros(len(left), dtype=np.int64)
-    number[stacked.roots] = stacked.roots
+    number[roots] = roots
     for level in levels:
         number[left[level]] = number[level] + 1
         number[right[level]] = number[level] + 1 + size[left[level]]
@@ -133,7 +124,7 @@ def _preorder(stacked: _Stacked) -> np.ndarray:
 # ---- bins ----------------------------------------------------------------------------------------
 
 
-def _bins(stacked: _Stacked, columns: Sequence[Column]) -> tuple[list[FeatureMap], np.ndarray]:
+def _bins(stacked: SourceTree, columns: Sequence[Column]) -> tuple[list[FeatureMap], np.ndarray]:
     """Return a map for each column, and the last bin that goes left at each node, (K,)."""
     maps: list[FeatureMap] = []
     place = np.zeros(len(stacked.column), dtype=np.int32)

@@ -14,11 +14,10 @@ from numbers import Integral
 from typing import Any, TypeVar
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from polyadic.data.columns import Column
 from polyadic.data.marginals import design
-from polyadic.explain.compare import distance
+from polyadic.explain.compare import cp_cores, distance
 from polyadic.explain.known import marginals_with
 from polyadic.explain.models import read_cores
 from polyadic.explain.moments import joined_cores
@@ -103,15 +102,10 @@ def _count(cores: Any) -> int:
 
 def _check(model: FittedModel, rank: int) -> CPCores:
     """Return the cores of a model; refuse what cannot be compressed."""
-    check_is_fitted(model, "tensor_")
-    if not isinstance(model.tensor_, CPCores):
-        raise TypeError(
-            "Only models in CP format are compressed: CPRegressor and CPClassifier. Got a "
-            f"{type(model).__name__} in the format {model.tensor_.name!r}."
-        )
+    cores = cp_cores(model, "compressed")
     if isinstance(rank, bool) or not isinstance(rank, Integral) or rank < 1:
         raise ValueError(f"rank must be a whole number of at least 1, got {rank!r:.40}.")
-    return model.tensor_
+    return cores
 
 
 # ---- the model as a sum of products --------------------------------------------------------------
