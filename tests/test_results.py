@@ -272,7 +272,7 @@ def test_the_raw_scale_is_named_only_where_there_is_a_link(make, note):
     model = make(X, target(X))
     assert explain.effects(model).footer() == note
     assert ("raw" in str(explain.shapley(model, X[:1]))) == ("raw" in note)
-    assert "raw" not in explain.effects(model, scale="response").footer()
+    assert "raw scale" not in explain.effects(model, scale="response").footer()
 
 
 def test_a_class_is_not_called_by_the_name_of_the_target():

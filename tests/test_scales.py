@@ -23,6 +23,7 @@ from sklearn.inspection import partial_dependence as brute_force
 
 from polyadic import CPClassifier, CPRegressor, explain, plots
 from polyadic.explain import means, scales
+from polyadic.explain.listing import number
 
 
 def counts():
@@ -152,7 +153,8 @@ def test_a_waterfall_of_probabilities_ends_at_the_probability():
         last = ax.patches[-1]
         assert last.get_x() + last.get_width() == pytest.approx(share[row].max(), rel=1e-4)
         assert ax.get_xlabel() == f"probability of {model.predict(X[row : row + 1])[0]}"
-    assert "(probability)" in str(explain.shapley(model, X[:1], scale="probability"))
+    assert ", probability 0." in str(explain.shapley(model, X[:1], scale="probability"))
+    assert "As probabilities." in str(explain.shapley(model, X[:9], scale="probability"))
     plt.close("all")
 
 
@@ -294,8 +296,8 @@ def test_drawn_values_have_the_marginal_of_their_column():
 def test_standard_deviations_are_printed_in_units_of_the_target(unit):
     X = numbers()
     model = CPRegressor(**FAST | {"max_iter": 20}).fit(X, unit * target(X))
-    shares, terms = explain.sobol(model), explain.interactions(model, top=None)
-    text = f"Standard deviation {np.sqrt(shares.variance):.3g};"
+    shares, terms = explain.sobol(model), explain.terms(model, top=None)
+    text = f"Standard deviation {number(np.sqrt(shares.variance), 3)};"
     assert text in str(shares)
     assert text in str(terms)
     assert terms.table()["std"] == [np.sqrt(row.variance) for row in terms.rows]

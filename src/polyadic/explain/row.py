@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from polyadic.explain.effects import code_points
+from polyadic.explain.grids import code_points
 from polyadic.explain.listing import pandas
 from polyadic.explain.models import code
 from polyadic.explain.wrapped import SteppedColumns
