@@ -2,8 +2,12 @@
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from scipy import sparse
+from sklearn.compose import make_column_transformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 from polyadic import CPClassifier, CPRegressor, maps
 from polyadic.estimators import validation
@@ -55,7 +59,37 @@ def test_text_in_an_array_is_refused():
 
 
 def test_sparse_tables_are_refused():
-    refused("(?i)sparse", X=sparse.csr_array(X), error=(TypeError, ValueError))
+    refused(
+        "X is a sparse matrix .* CPRegressor reads dense", X=sparse.csr_array(X), error=TypeError
+    )
+
+
+def test_the_error_inside_a_pipeline_says_how_to_make_it_work():
+    towns = pd.DataFrame({"town": ["Ulm", "Bonn"] * 10})
+    with pytest.raises(TypeError, match=r"OneHotEncoder\(sparse_output=False\)"):
+        make_pipeline(OneHotEncoder(), CPRegressor(**FAST)).fit(towns, Y)
+    make_pipeline(OneHotEncoder(sparse_output=False), CPRegressor(**FAST)).fit(towns, Y)
+    encoded = make_column_transformer((OneHotEncoder(), ["town"]), sparse_threshold=0)
+    make_pipeline(encoded, CPRegressor(**FAST)).fit(towns, Y)
+
+
+TEXTS = {
+    "list": lambda y: y,
+    "object": lambda y: np.array(y, dtype=object),
+    "text": np.array,
+    "pandas": pd.Series,
+    "categories": lambda y: pd.Series(y, dtype="category"),
+    "frame": lambda y: pd.DataFrame({"y": y}),
+    "polars": pl.Series,
+}
+
+
+@pytest.mark.parametrize("make", TEXTS.values(), ids=TEXTS)
+def test_text_as_the_target_of_a_regression_names_the_classifier(make):
+    refused(
+        r"y holds text, such as 'no', and CPRegressor predicts .* use CPClassifier",
+        y=make(["no", "yes"] * 10),
+    )
 
 
 def test_a_column_missing_at_predict_time_is_named():

@@ -184,13 +184,6 @@ def test_categories_are_matched_by_equality_not_by_type():
     check_coded(columns.code(np.array([[1], [2]])), [[-1, -1]])
 
 
-@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
-def test_unhashable_values_are_categories_by_their_text(make):
-    columns, coded = Columns.learn(make({"c": [[2], [1], [2]]}), categorical_features=["c"])
-    assert columns.columns[0].categories == ("[1]", "[2]")
-    check_coded(coded, [[1, 0, 1]])
-
-
 @frames
 def test_dates_are_categories_when_asked_for(make):
     days = [datetime.date(2024, 5, 1), None, datetime.date(2023, 5, 1)]

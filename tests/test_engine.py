@@ -111,7 +111,7 @@ def test_gradient_matches_finite_differences(loss, zeros):
 
 def test_a_batch_touches_only_the_core_rows_of_its_slots():
     column = np.arange(10)
-    family = [maps.OneHot().fit(column)]
+    family = [maps.OneHot(min_count=1).fit(column)]
     problem = make_problem(losses.SquaredError(), 1, family, [column])
     cores = parts.random_cores(problem.local.dims, 2, 1)
     _, gradient, touched = batch_gradient(problem, cores, np.array([3, 5]))

@@ -98,7 +98,7 @@ def test_a_weight_of_two_is_the_row_twice(task):
 def test_other_maps_and_too_many_slopes_are_left_to_the_other_strategies():
     x = np.arange(10.0)
     hat, spline = maps.Hat(4).fit(x), maps.BSpline().fit(x)
-    many = maps.OneHot().fit(np.arange(2000))
+    many = maps.OneHot(min_count=1).fit(np.arange(2000))
     assert linear.possible([hat, hat], 100, 1)
     assert not linear.possible([hat, spline], 100, 1)
     assert linear.possible([hat, many], 100, 1)

@@ -90,9 +90,8 @@ def test_many_categories_are_fitted():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.permutation(200_000), rng.integers(0, 2, 200_000)])
     y = X[:, 1].astype(float)
-    model = CPRegressor(
-        n_members=1, rank=8, max_iter=1, categorical_features=[0, 1], random_state=0
-    )
+    kept = {0: maps.OneHot(min_count=1), 1: "onehot"}
+    model = CPRegressor(n_members=1, rank=8, max_iter=1, maps=kept, random_state=0)
     assert model.fit(X, y).score(X, y) > 0.9
     assert model.cores_[0].shape == (200_001, 8)
 

@@ -148,7 +148,7 @@ class Columns:
                 columns.append(Column(name, kind))
                 coded.append(numbers(values, table.label(position), hint))
             else:
-                number, scalars = factorise(values)
+                number, scalars = factorise(values, table.label(position))
                 columns.append(Column(name, kind, sort_categories(scalars)))
                 coded.append(category_codes(columns[-1], number, scalars))
         return cls(columns, table.named), coded
@@ -277,7 +277,7 @@ def code_columns(
         if column.kind == "numeric":
             coded.append(numbers(values, table.label(position), hint))
         else:
-            number, scalars = factorise(values)
+            number, scalars = factorise(values, table.label(position))
             coded.append(category_codes(column, number, scalars))
             warn_of_unseen(column, coded[-1], number, scalars)
     return coded

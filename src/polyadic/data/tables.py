@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import narwhals as nw
 import numpy as np
+from scipy import sparse
 from sklearn.utils.validation import check_array
 
 Scalar = str | int | float | bool
@@ -79,6 +80,13 @@ def check_names(names: list) -> bool:
 
 def read_array(X: Any, estimator_name: str) -> Table:
     """Split an array or a list of rows into columns."""
+    if sparse.issparse(X):
+        raise TypeError(
+            f"X is a sparse matrix of shape {X.shape}, and {estimator_name} reads dense tables "
+            "only. Pass the table itself: categories need no encoding. In a pipeline, use "
+            "OneHotEncoder(sparse_output=False) and ColumnTransformer(..., sparse_threshold=0); "
+            "X.toarray() makes a small matrix dense."
+        )
     if isinstance(X, list | tuple):
         array = np.asarray(X)
         # NumPy turns the numbers of a mixed list into text; keep each value as it is.
@@ -123,10 +131,18 @@ def is_null(values: nw.Series) -> bool:
     return isinstance(values.dtype, nw.Unknown) and values.null_count() == len(values)
 
 
+_SEVERAL_VALUES = (
+    "several values in one row. Give each its own column (scikit-learn's MultiLabelBinarizer makes "
+    "columns of lists of labels), turn them into one number or text, or drop the column."
+)
+
+
 def unsuitable(values: Values, label: str) -> ValueError:
     """Return the error for a column that is neither numbers nor categories."""
     native: Any = values if isinstance(values, np.ndarray) else values.to_native()
     dtype = native.dtype if hasattr(native, "dtype") else native.type
+    if isinstance(values, nw.Series) and values.dtype.is_nested():
+        return ValueError(f"{label} has the type {dtype}: {_SEVERAL_VALUES}")
     return ValueError(
         f"{label} has the type {dtype}, which is neither a number nor a category. Turn it into "
         "numbers (a date, say, into the year or the days since a fixed day), drop it, or name it "
@@ -194,8 +210,8 @@ def is_missing(value: Any) -> bool:
 # ---- categories ----------------------------------------------------------------------------------
 
 
-def factorise(values: Values) -> tuple[np.ndarray, list[Scalar | None]]:
-    """Give each distinct value of a column a number.
+def factorise(values: Values, label: str) -> tuple[np.ndarray, list[Scalar | None]]:
+    """Give each distinct value of a column a number; refuse lists, dicts and the like.
 
     Only distinct values are handled one by one in Python, so a long column with few categories is
     fast; the rows are numbered by the compiled code of each kind of table.
@@ -207,6 +223,8 @@ def factorise(values: Values) -> tuple[np.ndarray, list[Scalar | None]]:
     scalars : list
         Distinct values in no particular order; None for missing. In rare cases two are equal.
     """
+    if isinstance(values, nw.Series) and values.dtype.is_nested():
+        raise unsuitable(values, label)
     if isinstance(values, np.ndarray) and values.dtype.kind in "biufmM":
         array, number = np.unique(values, return_inverse=True)
         distinct = list(array)
@@ -214,14 +232,16 @@ def factorise(values: Values) -> tuple[np.ndarray, list[Scalar | None]]:
         try:
             number, index = values.to_native().factorize()
             distinct = index.tolist()
-        except TypeError:  # a list or a dict among the values
-            number, distinct = factorise_list(values.to_list())
+        except TypeError as error:
+            raise unhashable(values.to_list(), label) from error
     elif isinstance(values, nw.Series) and isinstance(values.dtype, JOINABLE):
         number, distinct = factorise_by_join(values)
     else:
-        number, distinct = factorise_list(
-            values.to_list() if isinstance(values, nw.Series) else values.tolist()
-        )
+        items = values.to_list() if isinstance(values, nw.Series) else values.tolist()
+        try:
+            number, distinct = factorise_list(items)
+        except TypeError as error:
+            raise unhashable(items, label) from error
     return number, [as_scalar(value) for value in distinct]
 
 
@@ -238,14 +258,24 @@ def factorise_by_join(values: nw.Series) -> tuple[np.ndarray, list]:
 
 def factorise_list(values: list) -> tuple[np.ndarray, list]:
     """Give each distinct value of a list a number, with a dict."""
-    try:
-        distinct = list(dict.fromkeys(values))
-    except TypeError:  # unhashable values: their text becomes the category
-        values = [as_scalar(value) for value in values]
-        distinct = list(dict.fromkeys(values))
+    distinct = list(dict.fromkeys(values))
     position_of = {value: position for position, value in enumerate(distinct)}
     number = np.fromiter(map(position_of.__getitem__, values), dtype=np.int64, count=len(values))
     return number, distinct
+
+
+def unhashable(values: list, label: str) -> ValueError:
+    """Return the error for a column with a list, a dict or another container among its values."""
+    first = next(value for value in values if not _has_hash(value))
+    return ValueError(f"{label} holds {first!r:.60}, a {type(first).__name__}: {_SEVERAL_VALUES}")
+
+
+def _has_hash(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:  # also a tuple with a list in it
+        return False
+    return True
 
 
 def as_scalar(value: Any) -> Scalar | None:

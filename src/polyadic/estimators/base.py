@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from polyadic import maps
 from polyadic.data import marginals
 from polyadic.data.columns import Columns
+from polyadic.data.hints import warn_of_columns
 from polyadic.data.rows import CodedRows, distinct_rows
 from polyadic.data.tables import series_names
 from polyadic.estimators import saving, validation
@@ -187,12 +188,15 @@ class TableEstimator(BaseEstimator):
         if y is None:
             raise ValueError(f"{name} requires y to be passed, but the target y is None.")
         if fresh:
+            kinds = map_kinds(self.maps, X, maps.resolve)
             columns, coded = Columns.learn(
                 X,
                 categorical_features=self.categorical_features,
-                kinds=map_kinds(self.maps, X, maps.resolve),
+                kinds=kinds,
                 estimator_name=name,
             )
+            by_dtype = isinstance(self.categorical_features, str)
+            warn_of_columns(columns.columns, coded, (kinds or ()) if by_dtype else columns.names)
         else:
             columns, coded = self.columns_, self.columns_.code(X, estimator_name=name)
         n_rows = len(coded[0])
@@ -271,13 +275,20 @@ class TableEstimator(BaseEstimator):
     def _choose_maps(self) -> list[FeatureMap]:
         return choose_maps(self.maps, self.columns_.columns, maps.resolve)
 
-    def _fit_maps(self, rows: CodedRows, order: Sequence[int] | None = None) -> list[FeatureMap]:
+    def _fit_maps(
+        self,
+        rows: CodedRows,
+        order: Sequence[int] | None = None,
+        chosen: list[FeatureMap] | None = None,
+    ) -> list[FeatureMap]:
         """Return the fitted maps of the columns, which are in this order, or the table's."""
-        target, chosen = rows.y[:, 0], self._choose_maps()
+        target, chosen = rows.y[:, 0], chosen or self._choose_maps()
         if order is not None:
             chosen = [chosen[n] for n in order]
-        pairs = zip(chosen, rows.columns)
-        return [m.fit(x, target, rows.weight) for m, x in pairs]
+        # The weight of a class says nothing about how many rows a category has.
+        counts = rows.weight if rows.counts is None else rows.counts
+        weights = {"numeric": rows.weight, "categorical": counts}
+        return [m.fit(x, target, weights[m.kind]) for m, x in zip(chosen, rows.columns)]
 
     def _task(self, rows: CodedRows, has_held_out: bool, maps: list[FeatureMap]) -> Task:
         """Return the task that a plan is made for."""

@@ -14,7 +14,7 @@ from polyadic.data.features import encode, lay_out
 from polyadic.data.rows import CodedRows, content_order
 from polyadic.estimators import validation
 from polyadic.estimators.base import TableEstimator
-from polyadic.maps import Hat
+from polyadic.maps import FeatureMap, Hat, OneHot
 from polyadic.networks.cp import CPCores
 from polyadic.solvers.adam import AdamState
 from polyadic.solvers.blocks import working_memory
@@ -191,7 +191,7 @@ class CPEstimator(TableEstimator):
         """Train for one epoch on the rows, from the start or from the fitted model."""
         first = not hasattr(self, "tensor_")
         if first:
-            self.maps_ = self._fit_maps(rows)
+            self.maps_ = self._fit_first_maps(rows)
         plan = plan_pass(self, self._task(rows, False, self.maps_))
         passes = copy.deepcopy(getattr(self, "_passes", None)) or _Passes(rows.weight.mean())
         if first:
@@ -222,6 +222,14 @@ class CPEstimator(TableEstimator):
         self._passes = passes
         self._remember(plan, Training([Member(self.maps_, solution)]))
         self._add_marginals(rows, first)
+
+    def _fit_first_maps(self, rows: CodedRows) -> list[FeatureMap]:
+        """Fit maps on rows that others will follow: a category of one row may become frequent."""
+        chosen = self._choose_maps()
+        for n, own in enumerate(chosen):
+            if isinstance(own, OneHot) and own.min_count == "auto":
+                chosen[n] = OneHot(min_count=1)
+        return self._fit_maps(rows, chosen=chosen)
 
     def _add_marginals(self, rows: CodedRows, first: bool) -> None:
         """Add these rows to the known marginals of the columns."""

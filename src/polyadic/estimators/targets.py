@@ -38,7 +38,7 @@ class Regression(RegressorMixin):
         return target.shape[1]
 
     def _read_target(self, y, n_rows: int, fresh: bool, classes=None) -> np.ndarray:
-        target = validation.check_regression_target(y, n_rows)
+        target = validation.check_regression_target(y, n_rows, type(self).__name__)
         self._loss().check(target)
         if fresh:
             self._flat_target = target.shape[1] == 1
@@ -55,7 +55,7 @@ class Regression(RegressorMixin):
 
     def code_target(self, y, n_rows: int) -> np.ndarray:
         """Check targets against the fitted model and return them as numbers, (n, L)."""
-        target = validation.check_regression_target(y, n_rows)
+        target = validation.check_regression_target(y, n_rows, type(self).__name__)
         self.loss_.check(target)
         self._check_outputs(target)
         return target

@@ -98,9 +98,21 @@ def check_length(y: np.ndarray, n_rows: int) -> None:
         )
 
 
-def check_regression_target(y: Any, n_rows: int) -> np.ndarray:
-    """Return y as float64 (n, L); refuse missing or infinite numbers and another length."""
-    target = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+def check_regression_target(y: Any, n_rows: int, name: str) -> np.ndarray:
+    """Return y as float64 (n, L); refuse text, missing or infinite numbers and another length.
+
+    `name` is the estimator's, for errors.
+    """
+    try:
+        target = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+    except ValueError as error:
+        text = next((v for v in np.ravel(np.asarray(y, dtype=object)) if isinstance(v, str)), None)
+        if text is None:
+            raise
+        raise ValueError(
+            f"y holds text, such as {str(text)!r:.60}, and {name} predicts numbers. For classes, "
+            f"use {name.replace('Regressor', 'Classifier')}; for numbers stored as text, convert y."
+        ) from error
     if target.ndim > 2:
         raise ValueError(f"y must be (n,) or (n, L), got an array of {target.ndim} dimensions.")
     target = target.reshape(len(target), -1)

@@ -408,6 +408,6 @@ def _sorted_leaves(
 
 def category_map(n_categories: int) -> OneHot:
     """Return a map that gives each of the codes 0, 1, ... a bin of its own."""
-    out = OneHot()
+    out = OneHot(min_count=1)
     out.lookup_ = np.arange(1, n_categories + 1, dtype=np.int32)
     return out

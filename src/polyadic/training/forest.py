@@ -87,7 +87,7 @@ def bin_maps(maps: Sequence[FeatureMap], rows: CodedRows) -> list[FeatureMap]:
 
 def _frequent(codes: np.ndarray, weight: np.ndarray) -> OneHot:
     """Return a map with one element for each of the most frequent categories."""
-    out = OneHot().fit(codes, sample_weight=weight)
+    out = OneHot(min_count=1).fit(codes, sample_weight=weight)
     if out.dim - 1 >= MOST_BINS:
         known = codes >= 0
         totals = np.bincount(codes[known], weight[known], minlength=len(out.lookup_))

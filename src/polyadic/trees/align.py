@@ -45,7 +45,7 @@ def align(table: Table, source: Source, library: str) -> tuple[Columns, list[np.
             columns.append(Column(name, "numeric"))
             coded.append(numbers(values, label, _HINT))
             continue
-        number, found = factorise(values)
+        number, found = factorise(values, label)
         known = [as_scalar(value) for value in source.categories[n]]
         _check_categories(found, known, label, library)
         columns.append(Column(name, "categorical", sort_categories([*found, *known])))
@@ -115,7 +115,7 @@ def categories_for(
     listed = {find_column(table, key, "categories"): own for key, own in (given or {}).items()}
     out = {}
     for n in model.get_cat_feature_indices():
-        _, found = factorise(table.values[places[n]])
+        _, found = factorise(table.values[places[n]], table.label(places[n]))
         every = [*found, *(as_scalar(value) for value in listed.get(places[n], ()))]
         texts = {str(value): value for value in reversed(every) if value is not None}
         out[int(n)] = list(reversed(texts.values()))

@@ -144,7 +144,7 @@ def _bins(stacked: SourceTree, columns: Sequence[Column]) -> tuple[list[FeatureM
 
 def no_bins(n_categories: int = 1) -> OneHot:
     """Return a map that gives no category a bin of its own."""
-    out = OneHot()
+    out = OneHot(min_count=1)
     out.lookup_ = np.zeros(max(n_categories, 1), dtype=np.int32)
     return out
 
