@@ -12,11 +12,13 @@ from sklearn.metrics import log_loss
 from polyadic import CPClassifier, losses, maps
 from polyadic.data.features import encode
 from polyadic.data.rows import CodedRows, distinct_rows
+from polyadic.estimators import base
 from polyadic.kernels import additive as kernel
 from polyadic.objective import penalties, prior
 from polyadic.objective.problem import Problem, Rows
 from polyadic.solvers.als import ALS
-from polyadic.training import fits, members
+from polyadic.training import fits
+from polyadic.training.progress import Progress
 from polyadic.training.strategies import FactorPenalties, TensorPrior
 
 
@@ -246,17 +248,15 @@ def test_progress_counts_every_fit(early_stopping, monkeypatch):
     )
     seen, totals = [], []
 
-    class Watched:
-        def __init__(self, total, title):
-            totals.append(total)
+    class Watched(Progress):
+        def start(self, work, most_steps):
+            totals.append(sum(own.n_epochs for own in work.values()))
 
-        def __call__(self, *report):
-            seen.append(report)
+        def epoch(self, *told):
+            seen.append(told)
+            return False
 
-        def close(self):
-            pass
-
-    monkeypatch.setattr(members, "Progress", Watched)
+    monkeypatch.setattr(base, "Progress", Watched)
     model.fit(X, y)
     assert [len(seen)] == totals
 

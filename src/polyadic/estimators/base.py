@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,16 +25,24 @@ from polyadic.data.hints import warn_of_columns
 from polyadic.data.rows import CodedRows, distinct_rows
 from polyadic.data.tables import series_names
 from polyadic.estimators import saving, validation
+from polyadic.estimators.callbacks import (
+    Callbacks,
+    CallbackSupportMixin,
+    has_callbacks,
+    kept_by_sklearn,
+    with_callbacks,
+)
 from polyadic.explain.anova import sobol
 from polyadic.maps.base import FeatureMap
 from polyadic.maps.choice import choose_maps, map_kinds
 from polyadic.objective import losses
 from polyadic.training import compiling
 from polyadic.training.members import Training, train
-from polyadic.training.merge import merge
+from polyadic.training.merge import Member, merge
 from polyadic.training.missing import average_missing
 from polyadic.training.model import explained_maps
 from polyadic.training.plan import Plan, PlanSummary, Task
+from polyadic.training.progress import Progress
 
 # Rows that a thread predicts at a time; chosen by hand. Fixed, so that results do not depend on
 # n_jobs.
@@ -44,7 +53,7 @@ _CHUNK = 16384
 _CONSTANT_SCALE = 1e-12
 
 
-class TableEstimator(BaseEstimator):
+class TableEstimator(CallbackSupportMixin, BaseEstimator):
     """Read tables and targets, fit maps, predict. A subclass defines what is trained, and how."""
 
     _scales_target: ClassVar[bool] = True
@@ -103,6 +112,7 @@ class TableEstimator(BaseEstimator):
 
     # ---- fitting --------------------------------------------------------------------------------
 
+    @with_callbacks
     def fit(self, X, y, sample_weight=None, X_val=None, y_val=None, sample_weight_val=None) -> Self:
         """Fit the model.
 
@@ -128,14 +138,18 @@ class TableEstimator(BaseEstimator):
                 rows = rows.restricted(order)
                 held_out = None if held_out is None else held_out.restricted(order)
             plan = model._plan(rows, held_out is not None, order)
-            title = type(self).__name__ if self.verbose else ""
-            training = train(plan, rows, held_out, title, deadline)
+            told = Callbacks(self, partial(model._with_member, order=order), X, y, sample_weight)
+            callbacks = [told] if has_callbacks(self) else []
+            bars = [Progress(type(self).__name__)] if self.verbose else []
+            training = train(plan, rows, held_out, [*callbacks, *bars], deadline)
             model._remember(plan, training, order)
             if not self._resumes:
                 model.__dict__.pop("interaction_", None)
             model.__dict__.update(training.attributes)
             model.marginals_ = model._measure_marginals(as_given)
             model._average_missing()
+        for one in callbacks:
+            one.finish()
         return self
 
     @contextmanager
@@ -145,8 +159,9 @@ class TableEstimator(BaseEstimator):
         model = copy.copy(self)
         with compiling.announced(bool(self.verbose)):
             yield model
+        kept = kept_by_sklearn(self)
         self.__dict__.clear()
-        self.__dict__.update(model.__dict__)
+        self.__dict__.update(model.__dict__ | kept)
 
     @property
     def _resumes(self) -> bool:
@@ -311,6 +326,15 @@ class TableEstimator(BaseEstimator):
         for member in members:
             if member.solution.message:
                 warnings.warn(member.solution.message, ConvergenceWarning, stacklevel=3)
+        self._set_model(members, order)
+        self.loss_ = self._loss()
+        self.history_ = training.histories
+        self.n_iter_ = max(member.solution.n_iter for member in members)
+        tried = tuple((trial.strength, trial.loss) for trial in training.trials)
+        self.plan_ = PlanSummary(plan.choices + training.choices, tried, training.seconds)
+
+    def _set_model(self, members: Sequence[Member], order: Sequence[int] | None) -> None:
+        """Set maps and cores to those of the merged members."""
         self.maps_, cores = merge(members)
         if order is not None:
             place = np.argsort(order).tolist()
@@ -319,11 +343,13 @@ class TableEstimator(BaseEstimator):
         if cores.trees is not None:
             cores = replace(cores, trees=cores.trees.rounded())
         self.tensor_ = cores
-        self.loss_ = self._loss()
-        self.history_ = training.histories
-        self.n_iter_ = max(member.solution.n_iter for member in members)
-        tried = tuple((trial.strength, trial.loss) for trial in training.trials)
-        self.plan_ = PlanSummary(plan.choices + training.choices, tried, training.seconds)
+
+    def _with_member(self, member: Member, order: Sequence[int] | None) -> dict[str, Any]:
+        """Return the attributes of the model, while it is trained, with one member alone."""
+        model = copy.copy(self)
+        model._set_model([member], order)
+        model.loss_ = self._loss()
+        return dict(vars(model))
 
     def _measure_marginals(self, rows: CodedRows) -> list[marginals.Marginal]:
         """Return the marginals of the columns, which explanations use."""

@@ -29,7 +29,9 @@ class Solution:
     held_out: np.ndarray | None = field(default=None, repr=False)
 
 
-Report = Callable[[int, float], None]  # called after each epoch with its number and its loss
+# Called after each epoch with its number, its loss, and a function that returns the cores as they
+# are now; returns whether to stop.
+Report = Callable[[int, float, Callable[[], Any]], bool]
 
 
 class SolverSettings(Protocol):
@@ -128,7 +130,8 @@ class Solver(Protocol):
             1 for the output weights that may move, 0 for those that must keep their value, so that
             separate outputs stay apart; None if all may move.
         report : callable, optional
-            Called after each epoch with its number and its loss.
+            Called after each epoch with its number, its loss, and a function that returns the
+            cores as they are now; training stops where it returns True.
         state : optional
             Of an earlier call, for `partial_fit`; only Adam has one.
         resumed : bool

@@ -171,12 +171,15 @@ class TrainingLoop(ABC):
             self.passes = min(stride, n_epochs - epoch)
             steps = rates[epoch * n_batches : (epoch + self.passes) * n_batches]
             self.evaluate(self.train(steps, rng), float(steps[-1]))
-            if report is not None:
-                for one in range(epoch, epoch + self.passes):
-                    report(one, self.latest)
-            if self.should_stop():
+            done = range(epoch, epoch + self.passes)
+            asked = [] if report is None else [report(e, self.latest, self.current) for e in done]
+            if any(asked) or self.should_stop():
                 break
         return self.solution()
+
+    def current(self) -> Any:
+        """Return the cores as they are now."""
+        return replace(self.unpack(self.averaged(None)), intercept=self.problem.intercept)
 
     def evaluate(self, train_loss: float, rate: float) -> None:
         """Measure the averaged parameters and keep them if they are the best so far."""

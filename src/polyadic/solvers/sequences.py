@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -83,8 +84,16 @@ class Sequence(ABC):
     ) -> Solution:
         """Minimise the problem's objective, starting from `cores`."""
         check(self, problem)
-        first = self.first.solve(problem, cores, free, rng, report, resumed=resumed)
-        later = None if report is None else lambda e, v: report(first.n_iter + e, v)
+        asked: list[bool] = []  # to stop, after each epoch of the first solver
+
+        def noted(epoch: int, loss: float, current: Callable[[], Any]) -> bool:
+            asked.append(report is not None and report(epoch, loss, current))
+            return asked[-1]
+
+        first = self.first.solve(problem, cores, free, rng, report and noted, resumed=resumed)
+        if any(asked):
+            return first
+        later = None if report is None else lambda e, v, c: report(first.n_iter + e, v, c)
         second = self.go_on(problem, first, free, rng, later)
         if second is first:
             return first

@@ -196,7 +196,7 @@ def warmup(n_jobs: int | None = None, verbose: bool = True) -> None:
     if not verbose:
         compile_all(None, n_jobs)
         return
-    bar = Progress(len({kernel for kernel, _ in _examples_for(None)}), "Compiling kernels")
+    bar = Progress("Compiling kernels", len({kernel for kernel, _ in _examples_for(None)}))
     try:
         compile_all(None, n_jobs, bar.reach)
     finally:

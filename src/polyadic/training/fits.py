@@ -15,11 +15,11 @@ from polyadic.maps.base import FeatureMap
 from polyadic.networks.cp import CPCores
 from polyadic.objective import penalties
 from polyadic.objective.problem import Problem, Rows
-from polyadic.solvers.contract import Solver
+from polyadic.solvers.contract import Solution, Solver
 from polyadic.training.merge import Member
 from polyadic.training.plan import Plan
-from polyadic.training.progress import Progress
 from polyadic.training.screening import seeded
+from polyadic.training.watch import Progressing, Watch
 
 _FOLD_SEED = 0xF01D  # an arbitrary number, so that folds have a random stream of their own
 
@@ -86,11 +86,12 @@ class Fits:
         rows: CodedRows,
         held_out: CodedRows | None,
         pool: Pool,
-        bar: Progress | None = None,
+        watch: Watch | None = None,
         deadline: float | None = None,
     ):
         self.plan, self.rows, self.held_out = plan, rows, held_out
-        self.pool, self.bar, self.deadline = pool, bar, deadline
+        self.pool, self.deadline = pool, deadline
+        self.watch = Watch() if watch is None else watch
         self.column_seeds = column_seeds(rows.columns)
         every = range(len(rows.columns))
         self.columns = list(every if plan.columns is None else plan.columns)
@@ -100,26 +101,34 @@ class Fits:
 
     @property
     def out_of_time(self) -> bool:
-        """Whether the deadline has passed."""
-        return self.deadline is not None and time.perf_counter() >= self.deadline
+        """Whether the deadline has passed, or someone who watches has asked to end the fit."""
+        late = self.deadline is not None and time.perf_counter() >= self.deadline
+        return late or self.watch.stopped
 
-    def run(self, fits: Sequence[Fit], some_will_do: bool = False) -> list[Member]:
-        """Train pilots or members, several at a time.
+    def run(self, kind: str, fits: Sequence[Fit], some_will_do: bool = False) -> list[Member]:
+        """Train pilots or members, several at a time; `kind` tells which.
 
         With `some_will_do`, fits that would start after the deadline are left out.
         """
 
         def one(fit: Fit) -> Member | None:
-            return None if some_will_do and self.out_of_time else self.train_one(fit)
+            if some_will_do and self.out_of_time:
+                return None
+            with self.watch.step(self.plan.strategy.name, kind, fit.solver.max_iter) as step:
+                return self.train_one(fit, step)
 
         return [member for member in self.pool.run(one, fits) if member is not None]
 
-    def expect(self, more: int) -> None:
-        """Tell the progress bar that there are more epochs than the plan counts."""
-        if self.bar is not None:
-            self.bar.expect(more)
+    def run_more(self, kind: str, fits: Sequence[Fit], some_will_do: bool = False) -> list[Member]:
+        """Train pilots or members that the plan did not count on."""
+        self.expect(kind, len(fits), sum(fit.solver.max_iter for fit in fits))
+        return self.run(kind, fits, some_will_do)
 
-    def train_one(self, fit: Fit) -> Member:
+    def expect(self, kind: str, n_steps: int, n_epochs: int) -> None:
+        """Tell those who watch that there is more to do than the plan counts."""
+        self.watch.expect(self.plan.strategy.name, kind, n_steps, n_epochs)
+
+    def train_one(self, fit: Fit, step: Progressing) -> Member:
         """Train a pilot or a member."""
         plan, number = self.plan, fit.number
         built = self.built(number, fit.all_rows)
@@ -132,9 +141,17 @@ class Fits:
         if fit.start is None and plan.seeds:
             columns = [self.rows.columns[n] for n in self.columns]
             cores = seeded(cores, plan.seeds, columns, built.own_maps, self.columns)
-        solver, report = fit.solver.until(self.deadline), self.report(number)
-        solution = solver.solve(problem, cores, start.free, rng, report, resumed=fit.resumed)
-        return Member(built.own_maps, solution, fit.strength, number, plan.strategy.name)
+
+        def member(solution: Solution) -> Member:
+            return Member(built.own_maps, solution, fit.strength, number, plan.strategy.name)
+
+        report = step.reporter(
+            problem.held_out is not None, lambda now: self.on_all_columns(member(Solution(now)))
+        )
+        solver = fit.solver.until(self.deadline)
+        found = solver.solve(problem, cores, start.free, rng, report, resumed=fit.resumed)
+        step.member = lambda: self.on_all_columns(member(found))
+        return member(found)
 
     def built(self, number: int, all_rows: bool) -> Built:
         """Return maps and problem of a member: the same for all strengths."""
@@ -187,11 +204,6 @@ class Fits:
             factors[n] = factor
         solution = replace(member.solution, cores=replace(cores, factors=factors))
         return replace(member, maps=maps, solution=solution)
-
-    def report(self, number: int) -> Callable[[int, float], None] | None:
-        """Return the function that a solver calls after each epoch."""
-        bar = self.bar
-        return None if bar is None else lambda epoch, loss: bar(number, epoch, loss)
 
 
 def assign_folds(plan: Plan, rows: CodedRows) -> np.ndarray | None:

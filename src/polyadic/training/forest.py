@@ -12,7 +12,8 @@ latter on tables of a few thousand rows, and goes on where it stopped (docs/defa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import ceil
 
 import numpy as np
@@ -30,6 +31,7 @@ from polyadic.solvers.contract import Solution
 from polyadic.training.fits import Fits, hold_out
 from polyadic.training.merge import Member
 from polyadic.training.plan import Choice
+from polyadic.training.watch import Progressing
 
 NAME = "trees"
 # Bins of a column, that of missing values included: a byte holds their numbers. A column of a short
@@ -196,13 +198,13 @@ class HeldOutLoss:
         self.bins = np.array([m.encode(x)[0][:, 0] for m, x in zip(forest.maps, rows.columns)])
         self.losses: list[float] = []
 
-    def grow(self, n_rounds: int, fits: Fits | None = None) -> None:
-        """Grow the forest, and note the loss after every few rounds; stop at the deadline."""
+    def grow(self, n_rounds: int, tell: Callable[[float], bool] | None = None) -> None:
+        """Grow the forest, and tell the loss after every few rounds; stop if the answer is yes."""
         for _ in range(0, n_rounds, _STEP):
             self.forest.grow(_STEP)
             self.forest.parts[-1].add_bins(self.raw, self.bins)
             self.losses.append(self.loss.value(self.rows.y, self.raw, self.rows.weight))
-            if fits is not None and fits.out_of_time:
+            if tell is not None and tell(self.losses[-1]):
                 return
 
 
@@ -254,7 +256,11 @@ class TreeTraining:
             HeldOutLoss(self.plan.loss, forest, rows) for forest, rows in zip(forests, held_out)
         ]
         while True:
-            fits.pool.run(lambda one: one.grow(n_rounds, fits), curves)  # noqa: B023
+            n_steps = len(curves) * (n_rounds // _STEP)
+            fits.watch.expect(NAME, NAME, 0, n_steps)
+            with fits.watch.step(NAME, NAME, n_steps) as step:
+                tell = partial(self.tell, step)
+                fits.pool.run(lambda one: one.grow(n_rounds, tell), curves)  # noqa: B023
             length = min(len(one.losses) for one in curves)  # they differ at the deadline
             mean = np.mean([one.losses[:length] for one in curves], axis=0)
             before = mean[: -(n_rounds // _STEP)].min(initial=np.inf)
@@ -265,16 +271,23 @@ class TreeTraining:
                 return mean
             n_rounds = len(mean) * _STEP  # as many again
 
+    def tell(self, step: Progressing, loss: float) -> bool:
+        """Tell the loss of held-out rows to those who watch; return whether time is over."""
+        step.epoch(loss, held_out=True)
+        return self.fits.out_of_time
+
     def finish(self, n_rounds: int) -> None:
         """Grow trees once more with all rows: what was held out has served its purpose."""
         fits = self.fits
         if fits.fold_of is None or fits.out_of_time:
             return
         forest = self.forest(fits.rows, 0)
-        for _ in range(0, n_rounds, _STEP):
-            fits.pool.run(lambda one: one.grow(_STEP), [forest])
-            if fits.out_of_time:
-                return
+        fits.watch.expect(NAME, NAME, 0, n_rounds // _STEP)
+        with fits.watch.step(NAME, NAME, n_rounds // _STEP) as step:
+            for _ in range(0, n_rounds, _STEP):
+                fits.pool.run(lambda one: one.grow(_STEP), [forest])
+                if self.tell(step, np.nan):
+                    return
         trees = forest.first(n_rounds)
         for own in self.members:
             self.finished[NAME, own.number] = self.member(own.number, trees, None)

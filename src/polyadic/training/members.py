@@ -31,8 +31,8 @@ from polyadic.training.fits import Fit, Fits, Pool, assign_folds, build_problem,
 from polyadic.training.forest import NAME, TreeTraining
 from polyadic.training.linear import LinearTraining, possible
 from polyadic.training.merge import Member, usable
-from polyadic.training.plan import Choice, Plan
-from polyadic.training.progress import Progress
+from polyadic.training.plan import FINISHED, MEMBER, PILOT, Choice, Plan
+from polyadic.training.watch import Listener, Watch
 
 _PILOTS_SHARE = 0.5  # of `max_time` that pilots may take; chosen by hand
 # Blocks of held-out rows, and the share of them in which a loss must fall; both chosen by hand.
@@ -89,23 +89,24 @@ def train(
     plan: Plan,
     rows: CodedRows,
     held_out: CodedRows | None,
-    title: str = "",
+    listeners: Sequence[Listener] = (),
     deadline: float | None = None,
 ) -> Training:
-    """Train all members of a plan; with a title, show a progress bar.
+    """Train all members of a plan, and tell listeners how it goes.
 
     The result depends on the plan's seed, not on how many members are trained at a time. `deadline`
     is a time of `time.perf_counter` after which nothing more is started.
     """
     prepare_kernels(plan)
-    bar = Progress(plan.n_epochs, title) if title else None
+    watch = Watch(listeners)
     try:
+        watch.start(plan.work, plan.most_steps)
         if plan.resume_from is not None:
-            member = _resume(plan, rows, held_out, bar, deadline)
+            member = _resume(plan, rows, held_out, watch, deadline)
             return Training([member], attributes=plan.strategy.fitted_attributes(member.strength))
         with Pool(plan.n_jobs) as pool:
             own = [
-                StrategyTraining(Fits(one, rows, held_out, pool, bar, deadline))
+                StrategyTraining(Fits(one, rows, held_out, pool, watch, deadline))
                 for one in (plan, *plan.others)
             ]
             beside: list[LinearTraining | TreeTraining] = []
@@ -125,8 +126,7 @@ def train(
                 pool.side_by_side([*works, *(one.train for one in own)])
                 return _mix(own, beside, rows, held_out)
     finally:
-        if bar is not None:
-            bar.close()
+        watch.close()
 
 
 def prepare_kernels(plan: Plan) -> None:
@@ -194,12 +194,14 @@ class StrategyTraining:
             Fit(number, strength, rank, self.solver, all_rows=not strategy.holds_out_rows)
             for number in range(len(kept), plan.n_members)
         ]
-        first = [] if kept else self.fits.run(fits[:1])
-        more = self.fits.run(fits[len(first) :], some_will_do=True)
+        self.fits.watch.skip(plan.strategy.name, MEMBER, len(kept))
+        first = [] if kept else self.fits.run(MEMBER, fits[:1])
+        more = self.fits.run(MEMBER, fits[len(first) :], some_will_do=True)
         own = [*kept, *first, *more]
         self.members = [self.fits.on_all_columns(one) for one in own]
         if strategy.learns_spreads and plan.mixed:
             self.additive = [self.additive_member(one.number, False) for one in own]
+        if plan.finishes:
             self.finish(own)
         self.fits.problems.clear()
         done = time.perf_counter()
@@ -208,7 +210,8 @@ class StrategyTraining:
     @property
     def no_more_pilots(self) -> bool:
         """Whether the time of pilots is over."""
-        return self.pilots_end is not None and time.perf_counter() >= self.pilots_end
+        late = self.pilots_end is not None and time.perf_counter() >= self.pilots_end
+        return late or self.fits.watch.stopped
 
     def groups(self) -> list[list[Member]]:
         """Return the members whose shares are to be found: its own, and the additive ones."""
@@ -234,7 +237,7 @@ class StrategyTraining:
             best = self.best_trial().strength
             if best in (tried[0], tried[-1]):
                 inner = tried[1] if best == tried[0] else tried[-2]
-                self.fits.expect(self.solver.max_iter * ladder.n_pilots)
+                self.fits.expect(PILOT, ladder.n_pilots, ladder.n_pilots * self.solver.max_iter)
                 self.try_strengths([best * best / inner])
         for step in ladder.refine:
             best = self.best_trial().strength
@@ -264,17 +267,12 @@ class StrategyTraining:
             for strength in strengths
             for number in range(n_pilots)
         ]
-        pilots = self.fits.run(fits)
+        pilots = self.fits.run(PILOT, fits)
         groups = [pilots[k : k + n_pilots] for k in range(0, len(pilots), n_pilots)]
         losses = [self.mean_loss(group) for group in groups]
         self.trials += [Trial(*trial) for trial in zip(strengths, losses, groups)]
 
     # ---- rate and length -------------------------------------------------------------------------
-
-    def run_more(self, fits: list[Fit]) -> list[Member]:
-        """Train pilots that the plan did not count on."""
-        self.fits.expect(sum(fit.solver.max_iter for fit in fits))
-        return self.fits.run(fits)
 
     def find_rate(self, lead: list[Member]) -> list[Member]:
         """Return the pilots of the rate that does best: wide tables may bear a higher one.
@@ -287,7 +285,7 @@ class StrategyTraining:
             if self.no_more_pilots:
                 break
             solver = self.solver.with_rate(rate)
-            pilots = self.run_more([pilot_fit(pilot, solver) for pilot in lead])
+            pilots = self.fits.run_more(PILOT, [pilot_fit(pilot, solver) for pilot in lead])
             if not self.clearly_better(pilots, lead):
                 break
             lead, self.solver = pilots, solver
@@ -303,12 +301,13 @@ class StrategyTraining:
         base = length = self.solver.continued().max_iter
         while 2 * length <= self.plan.longest * base and not self.no_more_pilots:
             solver = self.solver.lengthened(2 * length)
-            longer = self.run_more([pilot_fit(pilot, solver) for pilot in lead])
+            longer = self.fits.run_more(PILOT, [pilot_fit(pilot, solver) for pilot in lead])
             if not self.clearly_better(longer, lead):
                 break
             lead, self.solver, length = longer, solver, 2 * length
         members_length = round(_LONGER_MEMBERS * length)
-        self.fits.expect((members_length - base) * (self.plan.n_members - len(lead)))
+        more = (members_length - base) * (self.plan.n_members - len(lead))
+        self.fits.expect(MEMBER, 0, more)
         self.solver = self.solver.lengthened(members_length)
         why = f"{_LONGER_MEMBERS:g} times the length at which a doubling gained pilots little"
         self.choices.append(Choice("epochs", str(members_length), why))
@@ -345,16 +344,12 @@ class StrategyTraining:
 
         Only those of a strategy that stops at an optimum, not by held-out rows.
         """
-        sweeps = self.plan.strategy.continued_sweeps
-        if self.fits.fold_of is None or sweeps is None:
-            return
-        solver = self.solver.continued(sweeps)
+        solver = self.solver.continued(self.plan.strategy.continued_sweeps)
         fits = [
             Fit(one.number, one.strength, one.solution.cores.rank, solver, True, one.solution.cores)
             for one in own
         ]
-        self.fits.expect(sum(fit.solver.max_iter for fit in fits))
-        for member in self.fits.run(fits, some_will_do=True):
+        for member in self.fits.run(FINISHED, fits, some_will_do=True):
             whole = self.fits.on_all_columns(member)
             for final in (whole, self.additive_member(member.number, True)):
                 self.finished[final.kind, final.number] = final
@@ -485,7 +480,7 @@ def _resume(
     plan: Plan,
     rows: CodedRows,
     held_out: CodedRows | None,
-    bar: Progress | None,
+    watch: Watch,
     deadline: float | None,
 ) -> Member:
     """Train a fitted model further; keep it as it is where that does not help."""
@@ -494,8 +489,11 @@ def _resume(
     strength = plan.ladder.strengths[0]
     problem = plan.strategy.prepare(build_problem(plan, plan.maps, rows, held_rows), plan.maps)
     problem = plan.strategy.regularise(problem, plan.maps, strength)
-    report = None if bar is None else partial(bar, 0)
     rng = np.random.default_rng(plan.seed)
     start, free, solver = plan.resume_from, plan.free, plan.solver.until(deadline)
-    solution = solver.solve(problem, start, free, rng, report, resumed=True)
+    with watch.step(plan.strategy.name, MEMBER, solver.max_iter) as step:
+        report = step.reporter(
+            held_rows is not None, lambda now: Member(plan.maps, Solution(now), strength)
+        )
+        solution = solver.solve(problem, start, free, rng, report, resumed=True)
     return Member(plan.maps, solution, strength)

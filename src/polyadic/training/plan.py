@@ -13,8 +13,20 @@ import numpy as np
 from polyadic.data.rows import CodedRows
 from polyadic.maps.base import FeatureMap
 from polyadic.objective.losses import Loss
+from polyadic.solvers.blocks import sweep_cost
 from polyadic.solvers.contract import Solver
 from polyadic.training.strategies import Ladder, Strategy
+
+PILOT, MEMBER, FINISHED = "pilot", "member", "member on all rows"  # kinds of the steps of a fit
+_MOST_TREE_STEPS = 16  # trees grow twice as many at each step
+
+
+class Work(NamedTuple):
+    """How many steps and epochs there are, and how long an epoch takes relative to others."""
+
+    n_steps: int
+    n_epochs: int
+    cost: float = 1.0
 
 
 class Choice(NamedTuple):
@@ -184,23 +196,47 @@ class Plan:
     choices: tuple[Choice, ...] = field(default=(), repr=False)
 
     @property
-    def n_epochs(self) -> int:
-        """About how many epochs and sweeps all fits take together."""
-        others = sum(one.n_epochs for one in self.others)
-        return others + self._own_epochs
+    def work(self) -> dict[tuple[str, str], Work]:
+        """How much there is to do, as far as is known before: by strategy and kind of step."""
+        return {key: own for one in (self, *self.others) for key, own in one._own_work().items()}
+
+    def _own_work(self) -> dict[tuple[str, str], Work]:
+        name, length = self.strategy.name, self.solver.max_iter
+        low, high = (self._cost(rank) for rank in self.ranks)
+        if self.resume_from is not None:
+            return {(name, MEMBER): Work(1, length, high)}
+        ladder, continued = self.ladder, self.strategy.continued_sweeps
+        n_pilots = anew = ladder.n_pilot_fits
+        if n_pilots and continued is not None:
+            anew = ladder.n_pilots
+        kept = ladder.n_pilots if n_pilots and self.strategy.keeps_pilots else 0
+        short = (continued or 0) * (n_pilots - anew)
+        finished = (continued or 0) * self.n_members if self.finishes else 0
+        return {
+            (name, PILOT): Work(n_pilots, length * anew + short, low),
+            (name, MEMBER): Work(self.n_members, length * (self.n_members - kept), high),
+            (name, FINISHED): Work(self.n_members if finished else 0, finished, high),
+        }
 
     @property
-    def _own_epochs(self) -> int:
-        if self.resume_from is not None:
-            return self.solver.max_iter
-        full, short = self.n_members, 0
-        if self.ladder.n_pilot_fits:
-            anew = self.ladder.n_pilot_fits
-            if self.strategy.continued_sweeps is not None:
-                anew = self.ladder.n_pilots
-                short = self.ladder.n_pilot_fits - anew
-            full += anew - (self.ladder.n_pilots if self.strategy.keeps_pilots else 0)
-        return self.solver.max_iter * full + (self.strategy.continued_sweeps or 0) * short
+    def finishes(self) -> bool:
+        """Whether members that held rows out go on with all rows."""
+        stops_at_optimum = self.strategy.learns_spreads and self.strategy.continued_sweeps
+        return bool(self.mixed and self.n_folds and stops_at_optimum)
+
+    def _cost(self, rank: int) -> float:
+        """Return about how long an epoch or a sweep takes, relative to others."""
+        sweeps = self.solver.phases == ("sweeps",)
+        return rank * (sweep_cost(self.maps, rank) if sweeps else 1.0)
+
+    @property
+    def most_steps(self) -> int:
+        """How many steps a fit takes at most: pilots, members, members on all rows, and trees."""
+        ladder, longer = self.ladder, max(self.longest, 1).bit_length()
+        more = ladder.n_beyond + len(self.rates_to_try) + longer
+        own = ladder.n_pilot_fits + ladder.n_pilots * more + 2 * self.n_members
+        trees = 0 if self.trees == "no" else _MOST_TREE_STEPS
+        return own + trees + sum(one.most_steps for one in self.others)
 
     def __str__(self) -> str:
         return str(PlanSummary(self.choices))
