@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from PIL import Image
 
 
 def run(main: Callable[..., None], description: str) -> None:
@@ -18,6 +19,9 @@ def run(main: Callable[..., None], description: str) -> None:
 def save(ax: plt.Axes, path: Path, dpi: int = 90) -> None:
     """Write the figure of these axes to a small file."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Few colours are enough for lines and bars, and make a file much smaller.
     ax.figure.savefig(path, dpi=dpi)
+    with Image.open(path) as picture:
+        picture.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
     plt.close(ax.figure)
     print(f"Wrote {path}")

@@ -48,7 +48,7 @@ def assembled(trees, n_outputs=1, n_columns=1):
     """Return trees over bins; they must be as a file may hold them."""
     source = Source(trees, np.zeros(n_outputs), n_columns, SquaredError())
     out = assemble(source, [Column(str(n), "numeric") for n in range(n_columns)])
-    entries, arrays = pack_trees(out)
+    entries, arrays = pack_trees(out, with_shares=True)
     columns = polyadic.data.columns.Columns(
         [Column(str(n), "numeric") for n in range(n_columns)], True
     )

@@ -138,9 +138,11 @@ def test_class_weight_is_sample_weight_by_class(name):
     a = TNClassifier(name, class_weight=each, **FAST).fit(X, target)
     weight = np.array([each[t] for t in target])
     b = TNClassifier(name, **FAST).fit(X, target, sample_weight=weight)
-    assert same_model(a, b)
+    # Class weights do not weigh the marginals, and so not the constants, for missing values.
+    raw = a.raw(X)
+    np.testing.assert_allclose(raw, b.raw(X), atol=1e-4 * np.abs(raw).max())
     c = TNClassifier(name, class_weight="balanced", **FAST).fit(X, target)
-    assert not same_model(a, c)
+    assert np.abs(raw - c.raw(X)).max() > 1e-3 * np.abs(raw).max()
 
 
 @pytest.mark.parametrize("name", ["tt", "tr"])

@@ -399,7 +399,8 @@ def check_dropping(model, path):
     model.save(path)
     with safetensors.safe_open(path, framework="numpy") as file:
         entries, names = json.loads(file.metadata()["polyadic"]), list(file.keys())
-    kept = {"version", "sha256", "tensors_sha256"}  # not needed, or corrected by forge
+    # Not needed, or corrected by forge; y need not have a name.
+    kept = {"version", "sha256", "tensors_sha256", "target_names"}
     changes = [lambda header, _, key=key: header.pop(key) for key in entries.keys() - kept]
     changes += [lambda header, _, key=key: header["tensor"].pop(key) for key in entries["tensor"]]
     changes += [lambda _, tensors, key=key: tensors.pop(key) for key in names]
