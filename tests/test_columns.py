@@ -17,6 +17,7 @@ from frames import ARRAYS, FRAMES, arrays, frames, rows, tables
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polyadic import CPRegressor, explain
 from polyadic.data.columns import Column, Columns, n_rows
 
 DATA = {
@@ -95,8 +96,9 @@ CATEGORY_TYPES = {
 @pytest.mark.parametrize("table", CATEGORY_TYPES.values(), ids=CATEGORY_TYPES)
 def test_only_observed_levels_are_categories(table):
     columns, coded = Columns.learn(table)
-    assert columns.columns[0].categories == ("a", "b")
-    check_coded(coded, [[1, -1, 0, 1]])
+    ordered = isinstance(table, pl.DataFrame) and table["c"].dtype == pl.Enum
+    assert columns.columns[0].categories == (("b", "a") if ordered else ("a", "b"))
+    check_coded(coded, [[0, -1, 1, 0] if ordered else [1, -1, 0, 1]])
 
 
 NUMBER_TYPES = {
@@ -379,3 +381,25 @@ print(Columns.learn([[1.0, "a"]], categorical_features=[1])[1])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[array([1.]), array([0])]"
+
+
+ORDER = ["low", "middle", "high", "top"]
+ORDERED = {
+    "pandas": lambda values: pd.DataFrame({"size": pd.Categorical(values, ORDER, ordered=True)}),
+    "polars": lambda values: pl.DataFrame({"size": pl.Series(values, dtype=pl.Enum(ORDER))}),
+}
+
+
+@pytest.mark.parametrize("kind", ORDERED)
+def test_ordered_categories_keep_their_order(kind, tmp_path):
+    values = ["high", "low", None, "middle", "low", "high"] * 5
+    X = ORDERED[kind](values)
+    columns, (codes,) = Columns.learn(X)
+    assert columns.columns[0].categories == ("low", "middle", "high")  # no row is at the top
+    assert codes[:6].tolist() == [2, 0, -1, 1, 0, 2]
+    assert Columns.from_json(columns.to_json()).columns == columns.columns
+    y = np.arange(30.0)
+    model = CPRegressor(n_members=1, max_iter=2, random_state=0).fit(X, y)
+    assert explain.effects(model)["size"].grid.tolist() == ["low", "middle", "high"]
+    text = X.to_pandas() if kind == "polars" else X
+    np.testing.assert_array_equal(model.predict(text.astype(object)), model.predict(X))

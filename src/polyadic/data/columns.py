@@ -6,8 +6,7 @@ in `fit`, and keeps the name, the kind and the categories of each column; `Colum
 any later table the same way. Both return one array per column:
 
     numeric       float64, (n,), NaN for a missing number
-    categorical   int64,   (n,), the position among the sorted categories, -1 for a missing or
-                  unseen one
+    categorical   int64,   (n,), the position among the categories, -1 for a missing or unseen one
 
 Two rules hold for all tables. The columns of a table with string column names are found by name;
 those of every other table by position, under the names x0, x1, ... Text is never read as a number,
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 
 from polyadic.data.tables import (
@@ -29,6 +29,7 @@ from polyadic.data.tables import (
     Scalar,
     Table,
     Values,
+    as_scalar,
     factorise,
     is_null,
     listing,
@@ -55,9 +56,9 @@ class Column:
     kind : str
         "numeric" or "categorical".
     categories : tuple or None
-        The sorted categories, numbers before text; the code of a category is its position. Two
-        values are one category when they are equal in Python, as 1, 1.0 and True are. None for a
-        numeric column.
+        The categories in the order of an ordered type, otherwise sorted, numbers before text; the
+        code of a category is its position. Two values are one category when they are equal in
+        Python, as 1, 1.0 and True are. None for a numeric column.
     """
 
     name: str
@@ -149,7 +150,7 @@ class Columns:
                 coded.append(numbers(values, table.label(position), hint))
             else:
                 number, scalars = factorise(values, table.label(position))
-                columns.append(Column(name, kind, sort_categories(scalars)))
+                columns.append(Column(name, kind, sort_categories(scalars, order_of(values))))
                 coded.append(category_codes(columns[-1], number, scalars))
         return cls(columns, table.named), coded
 
@@ -372,13 +373,32 @@ def kind_from_dtype(values: Values, label: str) -> str:
 # ---- categories ----------------------------------------------------------------------------------
 
 
-def sort_categories(scalars: list[Scalar | None]) -> tuple[Scalar, ...]:
-    """Sort the distinct categories, numbers before text: codes do not depend on the row order."""
+def order_of(values: Values) -> tuple[Scalar | None, ...]:
+    """Return the categories of an ordered type in their order; none for any other type."""
+    if isinstance(values, nw.Series) and isinstance(values.dtype, nw.Enum):
+        return tuple(as_scalar(category) for category in values.dtype.categories)
+    return ()
+
+
+def sort_categories(
+    scalars: list[Scalar | None], order: tuple[Scalar | None, ...] = ()
+) -> tuple[Scalar, ...]:
+    """Sort the distinct categories: in this order, then numbers before text.
+
+    Codes do not depend on the order of the rows.
+
+    >>> sort_categories(["high", "low", None, "low"], ("low", "middle", "high"))
+    ('low', 'high')
+    >>> sort_categories(["b", 2, "a"])
+    (2, 'a', 'b')
+    """
     # A dict keeps the order of insertion, and so of memory, which sorts faster than that of a set.
     distinct = dict.fromkeys(scalar for scalar in scalars if scalar is not None)
-    text = [category for category in distinct if isinstance(category, str)]
-    rest = [category for category in distinct if not isinstance(category, str)]
-    return (*sorted(rest), *sorted(text))
+    first = [category for category in order if category is not None and category in distinct]
+    others = [category for category in distinct if category not in order] if first else distinct
+    text = [category for category in others if isinstance(category, str)]
+    rest = [category for category in others if not isinstance(category, str)]
+    return (*first, *sorted(rest), *sorted(text))
 
 
 def category_codes(column: Column, number: np.ndarray, scalars: list[Scalar | None]) -> np.ndarray:
