@@ -1,6 +1,7 @@
 """Settings for every test: data, a cache of compiled kernels, and the shift of seeds."""
 
 import os
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -58,6 +59,17 @@ def pytest_sessionstart(session):
         import polyadic
 
         polyadic.warmup()
+
+
+# ---- pictures ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _no_open_figures():
+    """Close all figures after a test: pyplot warns of many open ones, whichever test opened them."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 # ---- skipped tests -------------------------------------------------------------------------------

@@ -13,7 +13,12 @@ import pytest
 
 from polyadic import CPClassifier, CPRegressor, TNRegressor, explain, load, maps
 
-NEUTRAL = [m for m in parts.MAPS if m.partition or m.all_slots]
+# Without maps in which rare categories share the constant element, which was learnt.
+NEUTRAL = [
+    m
+    for m in parts.MAPS
+    if (m.partition or m.all_slots) and getattr(m, "min_count", 1) in ("auto", 1)
+]
 SMALL = {"rank": 4, "n_members": 2, "random_state": 0}  # still a mixture of all strategies
 
 
@@ -56,8 +61,6 @@ def check(model, X, columns=("a", "b", "c"), weight=None):
 
 @pytest.mark.parametrize("family", NEUTRAL, ids=repr)
 def test_a_missing_value_predicts_the_mean_over_its_column(family):
-    if family.kind == "categorical" and family.min_count not in ("auto", 1):
-        pytest.skip("rare categories share the constant element, which was learnt")
     X, y = table()
     chosen = {"c" if family.kind == "categorical" else "a": family.clone()}
     check(CPRegressor(maps=chosen, n_members=1, max_iter=5, random_state=0).fit(X, y), X)
