@@ -66,7 +66,7 @@ def pytest_sessionstart(session):
 
 @pytest.fixture(autouse=True)
 def _no_open_figures():
-    """Close all figures after a test: pyplot warns of many open ones, whichever test opened them."""
+    """Close all figures after a test: pyplot warns of many, whichever test opened them."""
     yield
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
