@@ -180,3 +180,30 @@ def round_trip(model, folder, **options):
     path = folder / "model.polyadic"
     save(model, path)
     return load(path, **options)
+
+
+# ---- changes of a file, for `forge` --------------------------------------------------------------
+
+
+def put(*keys):
+    """Return a change that writes the last key under the others, in the header."""
+    *way, last, value = keys
+
+    def change(header, tensors):
+        for key in way:
+            header = header[key]
+        header[last] = value
+
+    return change
+
+
+def reshape(name, make):
+    """Return a change of one tensor; None removes it."""
+
+    def change(header, tensors):
+        array = make(tensors.get(name))
+        tensors.pop(name, None)
+        if array is not None:
+            tensors[name] = np.ascontiguousarray(array)
+
+    return change

@@ -13,6 +13,7 @@ import pytest
 import safetensors.numpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stored import put, reshape
 
 from polyadic import CPClassifier, CPRegressor, ModelFileError, explain, load
 from polyadic.estimators.saving import describe
@@ -204,38 +205,20 @@ def load_plain(model, folder):
     return again
 
 
-def change_header(*keys):
-    *way, last, value = keys
-
-    def change(header, tensors):
-        for key in way:
-            header = header[key]
-        header[last] = value
-
-    return change
-
-
-def change_array(name, make):
-    def change(header, tensors):
-        tensors[name] = np.ascontiguousarray(make(tensors[name]))
-
-    return change
-
-
 FORGERIES = {
-    "ranks": (change_header("tensor", "blocks", [1]), "do not go with"),
-    "ranks of zero": (change_header("tensor", "blocks", [0]), "do not go with"),
-    "ranks as text": (change_header("tensor", "blocks", "abc"), "Cannot load"),
+    "ranks": (put("tensor", "blocks", [1]), "do not go with"),
+    "ranks of zero": (put("tensor", "blocks", [0]), "do not go with"),
+    "ranks as text": (put("tensor", "blocks", "abc"), "Cannot load"),
     "a block without elements": (
-        change_array("blocks.0.kept", lambda a: a * (np.arange(len(a)) > 0)[:, None].astype("u1")),
+        reshape("blocks.0.kept", lambda a: a * (np.arange(len(a)) > 0)[:, None].astype("u1")),
         "must mark",
     ),
-    "marks above one": (change_array("blocks.0.kept", lambda a: 2 * a), "must mark"),
-    "marks as numbers": (change_array("blocks.0.kept", lambda a: a.astype(int)), "must mark"),
-    "one mark less": (change_array("blocks.0.kept", lambda a: a[:, :-1]), r"values|knots"),
-    "one value less": (change_array("blocks.0.values", lambda a: a[:-1]), "has the shape"),
-    "values not finite": (change_array("blocks.0.values", lambda a: a * np.nan), "finite"),
-    "whole values": (change_array("blocks.0.values", lambda a: a.astype(int)), "floating-point"),
+    "marks above one": (reshape("blocks.0.kept", lambda a: 2 * a), "must mark"),
+    "marks as numbers": (reshape("blocks.0.kept", lambda a: a.astype(int)), "must mark"),
+    "one mark less": (reshape("blocks.0.kept", lambda a: a[:, :-1]), r"values|knots"),
+    "one value less": (reshape("blocks.0.values", lambda a: a[:-1]), "has the shape"),
+    "values not finite": (reshape("blocks.0.values", lambda a: a * np.nan), "finite"),
+    "whole values": (reshape("blocks.0.values", lambda a: a.astype(int)), "floating-point"),
     "values beyond": (
         lambda header, tensors: tensors.update(
             {
@@ -245,18 +228,18 @@ FORGERIES = {
         ),
         "finite numbers",
     ),
-    "one constant less": (change_array("blocks.0.constant", lambda a: a[:-1]), "has the shape"),
-    "knots descending": (change_array("maps.0.knots_", lambda a: a[::-1]), r"ascend|finite"),
-    "one knot less": (change_array("maps.0.knots_", lambda a: a[1:]), "knots"),
+    "one constant less": (reshape("blocks.0.constant", lambda a: a[:-1]), "has the shape"),
+    "knots descending": (reshape("maps.0.knots_", lambda a: a[::-1]), r"ascend|finite"),
+    "one knot less": (reshape("maps.0.knots_", lambda a: a[1:]), "knots"),
     "a factor beside": (
         lambda header, tensors: tensors.update({"factors.0": np.ones((3, 1))}),
         "has the shape",
     ),
-    "a leaf less": (change_array("trees.value", lambda a: a[:-1]), "has the shape"),
-    "a link back": (change_array("trees.left", lambda a: -a), "child"),
-    "a link too far": (change_array("trees.right", lambda a: a + np.int32(2**31 - 9)), "child"),
-    "links of another type": (change_array("trees.left", lambda a: a.astype(np.int64)), "type"),
-    "shares that are not there": (change_header("trees", "shares", True), "'trees.share' is miss"),
+    "a leaf less": (reshape("trees.value", lambda a: a[:-1]), "has the shape"),
+    "a link back": (reshape("trees.left", lambda a: -a), "child"),
+    "a link too far": (reshape("trees.right", lambda a: a + np.int32(2**31 - 9)), "child"),
+    "links of another type": (reshape("trees.left", lambda a: a.astype(np.int64)), "type"),
+    "shares that are not there": (put("trees", "shares", True), "'trees.share' is miss"),
     "no marginals": (
         lambda header, tensors: header.update({"marginals": []}),
         "no marginals are known",

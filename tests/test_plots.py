@@ -19,12 +19,6 @@ import matplotlib.pyplot as plt
 FAST = {"rank": 4, "max_iter": 4, "random_state": 0}
 
 
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
-
-
 def table(n=80):
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(n, 2)), columns=["a", "b"])

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import safetensors
 import safetensors.numpy
+from stored import put, reshape
 
 from polyadic import CPClassifier, CPRegressor, ModelFileError, TNRegressor, load, maps
 from polyadic.io.files import FORMAT, digest, read_file
@@ -80,30 +81,6 @@ def test_a_file_of_format_2_is_still_read(name, fitted, tmp_path):
     np.testing.assert_array_equal(again.raw(X), model.raw(X))
     assert again.get_params() == model.get_params()
     assert again.loss_ == model.loss_
-
-
-def put(*keys):
-    """Return a change that writes the last key under the others, in the header."""
-    *way, last, value = keys
-
-    def change(header, tensors):
-        for key in way:
-            header = header[key]
-        header[last] = value
-
-    return change
-
-
-def reshape(name, make):
-    """Return a change of one tensor; None removes it."""
-
-    def change(header, tensors):
-        array = make(tensors.get(name))
-        tensors.pop(name, None)
-        if array is not None:
-            tensors[name] = np.ascontiguousarray(array)
-
-    return change
 
 
 def both(*changes):
