@@ -193,9 +193,10 @@ def _strongest(
     order = _check_order(max_order, reading.n_columns)
     if top is not None and (isinstance(top, bool) or not isinstance(top, Integral) or top < 1):
         raise ValueError(f"top must be a whole number of at least 1, or None, got {top!r}.")
+    found = list(reading.variances(order))  # with trees, the total comes from these
     names, total = model.columns_.names, _zero_if_rounding(reading, reading.total_variance())
     rows, by_order = [], np.zeros(order)
-    for term, variance in reading.variances(order):
+    for term, variance in found:
         by_order[len(term) - 1] += variance
         if len(term) >= least_order:
             rows.append(Term(tuple(names[n] for n in term), variance, _share(variance, total)))

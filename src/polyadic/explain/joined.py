@@ -8,7 +8,6 @@ E[g_nr 1_ns], which the second moments of hats and bins give exactly.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 
 import numpy as np
 from scipy import sparse
@@ -38,7 +37,7 @@ class JoinedReading(Reading):
         shares = [bin_shares(own, m) for own, m in zip(marginals, model.maps_)]
         self.trees = LeafReading(cores.trees, cores.n_outputs, shares)
         self.n_jobs = threads_of(model)
-        self._variances = cache(self._find_variances)
+        self._found: Variances | None = None
 
     def jumps(self, n: int) -> np.ndarray:
         """Return the edges of column n that trees split at."""
@@ -102,6 +101,14 @@ class JoinedReading(Reading):
         """Return the variance of all terms of order 1, 2, ..., N, (N,)."""
         return np.maximum(self.smooth.order_variances() + self._variances(1).orders, 0.0)
 
+    def _variances(self, max_order: int) -> Variances:
+        """Return what the trees add to the variances, for sets of `max_order` columns or more."""
+        if self._found is None or len(self._found.sets) < len(
+            SetNumbers(self.n_columns, max_order)
+        ):
+            self._found = self._find_variances(max_order)
+        return self._found
+
     def _find_variances(self, max_order: int) -> Variances:
         """Return what the trees add to the variances: their own, and twice the covariances."""
         numbers = SetNumbers(self.n_columns, max_order)
@@ -133,7 +140,7 @@ class JoinedReading(Reading):
             own = np.unique(leaves.low[by_set[leaves.column[by_set] == n]])
             sets[own] = leaves.sets[own, 1 : len(joint[n])].astype(float) @ joint[n][1:]
         return Smooth(
-            weights=moments.weights,
+            weights=np.ascontiguousarray(moments.weights.T),
             means=moments.means(),
             cumulated=np.concatenate(cumulated),
             missing=np.array([own[0] for own in joint]),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -21,6 +21,7 @@ from joblib import effective_n_jobs
 from polyadic.explain.reading import ColumnSet, outer, quadrature
 from polyadic.kernels import leaves as kernel
 from polyadic.kernels.variances import (
+    ByPlace,
     Numbering,
     Pairing,
     Smooth,
@@ -194,35 +195,39 @@ class LeafReading:
             )
         sizes = np.diff(self.leaves.groups).astype(float)
         work = sizes * np.cumsum(sizes[::-1])[::-1]  # a group is paired with all from it on
-        return self._by_groups(pair_variances, (), work, numbers, n_jobs)
+        conditions = _by_place(self.leaves, self.pair_mass, self.means)
+
+        def pair(*args: Any) -> None:
+            pair_variances(self.terms, self.pair_mass, conditions, *args)
+
+        return self._by_groups(pair, work, numbers, n_jobs)
 
     def covariances(self, smooth: Smooth, numbers: SetNumbers, n_jobs: int | None) -> Variances:
         """Return twice the covariances of leaves and smooth terms."""
         work = np.diff(self.leaves.groups).astype(float)
-        return self._by_groups(cross_variances, (smooth,), work, numbers, n_jobs)
+
+        def pair(*args: Any) -> None:
+            own = smooth._replace(rest=np.empty_like(smooth.rest))
+            cross_variances(self.terms, self.mass, self.means, own, *args)
+
+        return self._by_groups(pair, work, numbers, n_jobs)
 
     def _by_groups(
         self,
         pair: Callable[..., None],
-        smooth: tuple[Smooth, ...],
         work: np.ndarray,
         numbers: SetNumbers,
         n_jobs: int | None,
     ) -> Variances:
         """Run a kernel over parts of the groups that have about the same work each."""
-        n, largest = self.n_columns, int(np.diff(self.leaves.groups).max(initial=0))
+        n, numbering = self.n_columns, numbers.numbering()
         reached = np.concatenate(([0.0], np.cumsum(work)))
         bounds = np.searchsorted(reached, np.linspace(0, reached[-1], _PARTS + 1)[:-1])
         bounds = np.append(bounds, len(work))
-        numbering, mass = numbers.numbering(), self.pair_mass
 
         def one(part: int) -> Variances:
-            pairing = Pairing.make(n, largest)
-            own = tuple(s._replace(rest=np.empty_like(s.rest)) for s in smooth)
             out = Variances(np.zeros(n), np.zeros(n), np.zeros(len(numbers)))
-            groups = bounds[part], bounds[part + 1]
-            args = (self.terms, mass, self.means, *own, *groups, numbering, pairing)
-            pair(*args, *out)
+            pair(bounds[part], bounds[part + 1], numbering, Pairing.make(n), *out)
             return out
 
         with ThreadPoolExecutor(effective_n_jobs(n_jobs)) as pool:
@@ -392,6 +397,23 @@ def _with_pairs(mass: kernel.Mass, leaves: Leaves, shares: Sequence[np.ndarray])
         set_start=set_start,
         set_count=set_count,
         set_first=set_first,
+    )
+
+
+def _by_place(leaves: Leaves, mass: kernel.Mass, means: np.ndarray) -> ByPlace:
+    """Return the conditions, sorted by group, place on the path, and leaf."""
+    own, lengths = np.repeat(np.arange(len(leaves)), leaves.lengths), leaves.lengths
+    group = np.searchsorted(leaves.groups, own, side="right")
+    place = np.arange(len(own)) - np.repeat(leaves.first[:-1], lengths)
+    order = np.lexsort((own, place, group))
+    column, low, high = (a[order] for a in (leaves.column, leaves.low, leaves.high))
+    by_set, start = high < 0, mass.start[column]
+    return ByPlace(
+        low=mass.cumulated[start + np.where(by_set, 1, low) - 1],
+        high=mass.cumulated[start + np.maximum(high, 0)],
+        missing=leaves.missing[order],
+        mean=means[order],
+        number=np.where(by_set, low - mass.set_first[column], -1).astype(np.int64),
     )
 
 

@@ -329,8 +329,10 @@ def leaf_examples() -> Iterator[Example]:
         yield leaves.look_up, (terms, zero, zero, table, bins, one, values)
         yield leaves.integrate, (terms, zero, means, bins, none, integral, values)
     numbering = variances.Numbering(zero, np.zeros((1, 2), np.int64))
-    out = (numbering, variances.Pairing.make(1, 1), np.zeros(1), np.zeros(1), np.zeros(1))
-    yield variances.pair_variances, (terms, mass, means, 0, 1, *out)
+    out = (numbering, variances.Pairing.make(1), np.zeros(1), np.zeros(1), np.zeros(1))
+    number = np.full(1, -1)
+    by_place = variances.ByPlace(np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1), number)
+    yield variances.pair_variances, (terms, mass, by_place, 0, 1, *out)
     smooth = variances.Smooth(
         weights=np.zeros((1, 1)),
         means=np.ones((1, 1)),

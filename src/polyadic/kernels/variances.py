@@ -1,7 +1,8 @@
 """Variances of leaves, of pairs of them, and of leaves with smooth terms.
 
 Shapes as in `polyadic.kernels.leaves`. A variance is a sum over pairs of terms; two leaves have a
-part in common only where they have a column in common.
+part in common only where they have a column in common. One term is paired with several others at
+once, `LANES` at most, so that all loops over pairs are over neighbouring numbers.
 """
 
 from __future__ import annotations
@@ -10,50 +11,199 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polyadic.kernels.jit import inner_exact, jit_exact
-from polyadic.kernels.leaves import SET, shared
+from polyadic.kernels.jit import inner, jit
+from polyadic.kernels.leaves import SET
+
+LANES = 64  # the space of a block of pairs stays in the fastest cache; chosen by hand
+
+
+class ByPlace(NamedTuple):
+    """The conditions of leaves, those of the same place on the path of a group's leaves neighbours.
+
+    low, high : (P,) the share of the rows in the bins below an interval, and up to its end
+    missing, mean : (P,) as `Terms.missing`, and the share of the rows that meet a condition
+    number : (P,) the number of a set among those of its column, -1 for an interval
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    missing: np.ndarray
+    mean: np.ndarray
+    number: np.ndarray
 
 
 class Pairing(NamedTuple):
-    """What two groups of leaves have in common, and space for one pair of leaves.
+    """What two groups of leaves have in common, and space for a block of pairs.
 
     own, other : (N,) places, among the conditions of a leaf, of the columns that both groups have
     only_own, only_other : (N,) places of those that one of them has
-    square, covariance : (N,) mu mu' and V, for the columns in common
-    orders, right : (N + 1,)
-    chosen : (N,)
-    weight : (largest group,) the value of each leaf of the other group, times its own means
+    column, chosen : (N,) the columns in common; a choice of them
+    level : (LANES,) the product of both values, times the means of the columns not in common
+    square, covariance : (N, LANES) mu mu' and V, for the columns in common
+    orders, right, left : (N + 1, LANES)
     """
 
     own: np.ndarray
     other: np.ndarray
     only_own: np.ndarray
     only_other: np.ndarray
+    column: np.ndarray
+    chosen: np.ndarray
+    level: np.ndarray
     square: np.ndarray
     covariance: np.ndarray
     orders: np.ndarray
     right: np.ndarray
-    chosen: np.ndarray
-    weight: np.ndarray
+    left: np.ndarray
 
     @classmethod
-    def make(cls, n_columns: int, largest: int) -> Pairing:
-        """Return space for leaves of `n_columns` columns, in groups of at most `largest`."""
+    def make(cls, n_columns: int) -> Pairing:
+        """Return space for leaves of `n_columns` columns."""
+        more = n_columns + 1
         return cls(
             own=np.empty(n_columns, np.int64),
             other=np.empty(n_columns, np.int64),
             only_own=np.empty(n_columns, np.int64),
             only_other=np.empty(n_columns, np.int64),
-            square=np.empty(n_columns),
-            covariance=np.empty(n_columns),
-            orders=np.empty(n_columns + 1),
-            right=np.empty(n_columns + 1),
+            column=np.empty(n_columns, np.int64),
             chosen=np.empty(n_columns, np.int64),
-            weight=np.empty(largest),
+            level=np.empty(LANES),
+            square=np.empty((n_columns, LANES)),
+            covariance=np.empty((n_columns, LANES)),
+            orders=np.empty((more, LANES)),
+            right=np.empty((more, LANES)),
+            left=np.empty((more, LANES)),
         )
 
 
-@inner_exact
+class Numbering(NamedTuple):
+    """The place of a set of columns in an array of all sets of one column, of two, and so on.
+
+    start : (number of orders,) where the sets of an order begin
+    choose : (N, number of orders + 1) binomial coefficients; a set c_1 < c_2 < ... has the place
+        choose[c_1, 1] + choose[c_2, 2] + ... among those of its order
+    """
+
+    start: np.ndarray
+    choose: np.ndarray
+
+
+# ---- sums over a block of pairs ------------------------------------------------------------------
+
+
+@inner
+def _add_block(pairing, common, count, numbering, orders, totals, sets):
+    """Add what a block of `count` pairs with `common` columns in common has to all variances."""
+    _add_orders(pairing, common, count, orders)
+    _add_totals(pairing, common, count, totals)
+    _add_sets(pairing, common, count, numbering, sets)
+
+
+@inner
+def _add_orders(pairing, common, count, orders):
+    """Add the coefficients in z of level prod_i (square_i + z covariance_i)."""
+    found = pairing.orders
+    for s in range(count):
+        found[0, s] = pairing.level[s]
+    for i in range(common):
+        square, covariance = pairing.square[i], pairing.covariance[i]
+        for s in range(count):
+            found[i + 1, s] = found[i, s] * covariance[s]
+        for k in range(i, 0, -1):
+            for s in range(count):
+                found[k, s] = found[k, s] * square[s] + found[k - 1, s] * covariance[s]
+        for s in range(count):
+            found[0, s] *= square[s]
+    for k in range(common):
+        total = 0.0
+        for s in range(count):
+            total += found[k + 1, s]
+        orders[k] += total
+
+
+@inner
+def _add_totals(pairing, common, count, totals):
+    """Add, for each column, what all terms with that column have: no other is left out."""
+    right, left = pairing.right, pairing.left[0]
+    for s in range(count):
+        right[common, s] = 1.0
+        left[s] = pairing.level[s]
+    for i in range(common - 1, -1, -1):
+        for s in range(count):
+            both = pairing.square[i, s] + pairing.covariance[i, s]
+            right[i, s] = right[i + 1, s] * both
+    for i in range(common):
+        total = 0.0
+        for s in range(count):
+            total += left[s] * pairing.covariance[i, s] * right[i + 1, s]
+            left[s] *= pairing.square[i, s] + pairing.covariance[i, s]
+        totals[pairing.column[i]] += total
+
+
+@inner
+def _add_sets(pairing, common, count, numbering, sets):
+    """Add the variance of every set of columns in common, up to the largest order.
+
+    The sets of an order are visited in lexicographic order. `left[at]` holds the product of the
+    level, the covariances of the columns chosen before `at` and the squares of all others before
+    `chosen[at]`: the next set changes only the last of them.
+    """
+    right, chosen = pairing.right, pairing.chosen
+    for s in range(count):
+        right[common, s] = 1.0
+    for i in range(common - 1, -1, -1):
+        for s in range(count):
+            right[i, s] = right[i + 1, s] * pairing.square[i, s]
+    for order in range(1, min(len(numbering.start), common) + 1):
+        for s in range(count):
+            pairing.left[0, s] = pairing.level[s]
+        at, chosen[0] = 0, 0
+        while at >= 0:
+            _choose_next_columns(pairing, at, order, count)
+            sets[_place(pairing, order, numbering)] += _sum_set(pairing, order, count)
+            at = order - 1
+            while at >= 0 and chosen[at] == common - order + at:
+                at -= 1
+            if at >= 0:
+                for s in range(count):
+                    pairing.left[at, s] *= pairing.square[chosen[at], s]
+                chosen[at] += 1
+
+
+@inner
+def _choose_next_columns(pairing, at, order, count):
+    """Choose the columns after that of `at` for the rest of a set, and go on with its products."""
+    left, chosen = pairing.left, pairing.chosen
+    for later in range(at + 1, order):
+        chosen[later] = chosen[later - 1] + 1
+        for s in range(count):
+            left[later, s] = left[later - 1, s] * pairing.covariance[chosen[later - 1], s]
+
+
+@inner
+def _place(pairing, order, numbering):
+    """Return the place of the chosen set of columns."""
+    out = numbering.start[order - 1]
+    for at in range(order):
+        out += numbering.choose[pairing.column[pairing.chosen[at]], at + 1]
+    return out
+
+
+@inner
+def _sum_set(pairing, order, count):
+    """Return the sum over the block of the chosen set's products."""
+    last = pairing.chosen[order - 1]
+    left, right = pairing.left[order - 1], pairing.right[last + 1]
+    covariance, out = pairing.covariance[last], 0.0
+    for s in range(count):
+        out += left[s] * covariance[s] * right[s]
+    return out
+
+
+# ---- pairs of leaves -----------------------------------------------------------------------------
+
+
+@inner
 def _pair_groups(terms, g, h, pairing):
     """List the places of columns in common and of all others; return their numbers."""
     r, s = terms.groups[g], terms.groups[h]
@@ -72,45 +222,52 @@ def _pair_groups(terms, g, h, pairing):
         else:
             pairing.own[common] = p - terms.first[r]
             pairing.other[common] = q - terms.first[s]
+            pairing.column[common] = terms.column[p]
             common += 1
             p += 1
             q += 1
     return common, alone, others
 
 
-@inner_exact
-def _product(means, start, places, count):
-    out = 1.0
-    for i in range(count):
-        out *= means[start + places[i]]
-    return out
+@inner
+def _write_levels(terms, conditions, r, own_weight, h, others, begin, count, pairing):
+    """Write the levels of leaf r with `count` leaves of group h, from the one at `begin` on."""
+    first, size = terms.groups[h], terms.groups[h + 1] - terms.groups[h]
+    level = pairing.level
+    for s in range(count):
+        level[s] = 0.0
+    for w in range(terms.value.shape[1]):
+        own = 2.0 * own_weight * terms.value[r, w]
+        for s in range(count):
+            level[s] += own * terms.value[first + begin + s, w]
+    if first + begin == r:
+        level[0] *= 0.5  # a leaf with itself is one pair, any other stands for two
+    for i in range(others):
+        start = terms.first[first] + pairing.only_other[i] * size + begin
+        for s in range(count):
+            level[s] *= conditions.mean[start + s]
 
 
-@inner_exact
-def _same_output(terms, r, s):
-    """Return the sum over outputs of the products of two leaves' values."""
-    width, shift = terms.value.shape[1], terms.output[r] - terms.output[s]
-    out = 0.0
-    if shift == 0:
-        for w in range(width):
-            out += terms.value[r, w] * terms.value[s, w]
-    return out
+@inner
+def _write_shared(mass, conditions, p, q, column, count, square, covariance):
+    """Write mu mu' and V of condition p with the conditions q, q + 1, ..., all on one column."""
+    mean, both_missing = conditions.mean[p], conditions.missing[p] * mass.missing[column]
+    for s in range(count):
+        square[s] = mean * conditions.mean[q + s]
+        covariance[s] = both_missing * conditions.missing[q + s] - square[s]
+    if conditions.number[p] >= 0:
+        row = mass.set_start[column] + conditions.number[p] * mass.set_count[column]
+        for s in range(count):
+            covariance[s] += mass.both[row + conditions.number[q + s]]
+    else:
+        low, high = conditions.low[p], conditions.high[p]
+        for s in range(count):
+            inside = min(high, conditions.high[q + s]) - max(low, conditions.low[q + s])
+            covariance[s] += max(inside, 0.0)
 
 
-class Numbering(NamedTuple):
-    """The place of a set of columns in an array of all sets of one column, of two, and so on.
-
-    start : (number of orders,) where the sets of an order begin
-    choose : (N, number of orders + 1) binomial coefficients; a set c_1 < c_2 < ... has the place
-        choose[c_1, 1] + choose[c_2, 2] + ... among those of its order
-    """
-
-    start: np.ndarray
-    choose: np.ndarray
-
-
-@jit_exact
-def pair_variances(terms, mass, means, begin, end, numbering, pairing, orders, totals, sets):
+@jit
+def pair_variances(terms, mass, conditions, begin, end, numbering, pairing, orders, totals, sets):
     """Add the variances of pairs of leaves, for the groups begin ... end - 1 with all after them.
 
     orders : (N,) by order 1, 2, ...; totals : (N,) of all terms that a column has a part in;
@@ -118,95 +275,44 @@ def pair_variances(terms, mass, means, begin, end, numbering, pairing, orders, t
     """
     n_groups = len(terms.groups) - 1
     for g in range(begin, end):
+        own_first, own_size = terms.groups[g], terms.groups[g + 1] - terms.groups[g]
         for h in range(g, n_groups):
+            first, size = terms.groups[h], terms.groups[h + 1] - terms.groups[h]
+            if terms.output[own_first] != terms.output[first]:
+                continue
             common, alone, others = _pair_groups(terms, g, h, pairing)
             if common == 0:
                 continue
-            for s in range(terms.groups[h], terms.groups[h + 1]):
-                pairing.weight[s - terms.groups[h]] = _product(
-                    means, terms.first[s], pairing.only_other, others
-                )
-            for r in range(terms.groups[g], terms.groups[g + 1]):
-                own_weight = _product(means, terms.first[r], pairing.only_own, alone)
-                for s in range(r if h == g else terms.groups[h], terms.groups[h + 1]):
-                    level = _same_output(terms, r, s) * own_weight
-                    level *= pairing.weight[s - terms.groups[h]]
-                    if level == 0.0:
-                        continue
-                    if r != s:
-                        level *= 2.0
+            for at in range(own_size):
+                p = terms.first[own_first] + at
+                own_weight = 1.0
+                for i in range(alone):
+                    own_weight *= conditions.mean[p + pairing.only_own[i] * own_size]
+                for block in range(at if h == g else 0, size, LANES):
+                    count = min(LANES, size - block)
+                    _write_levels(
+                        terms,
+                        conditions,
+                        own_first + at,
+                        own_weight,
+                        h,
+                        others,
+                        block,
+                        count,
+                        pairing,
+                    )
                     for i in range(common):
-                        p = terms.first[r] + pairing.own[i]
-                        q = terms.first[s] + pairing.other[i]
-                        square = means[p] * means[q]
-                        pairing.square[i] = square
-                        pairing.covariance[i] = shared(terms, mass, p, q) - square
-                    _add_orders(pairing, common, level, orders)
-                    _add_totals(terms, r, pairing, common, level, totals)
-                    _add_sets(terms, r, pairing, common, level, numbering, sets)
-
-
-@inner_exact
-def _add_orders(pairing, common, level, orders):
-    """Add the coefficients in z of level prod_i (square_i + z covariance_i)."""
-    found = pairing.orders
-    found[0] = level
-    for i in range(common):
-        found[i + 1] = found[i] * pairing.covariance[i]
-        for k in range(i, 0, -1):
-            found[k] = found[k] * pairing.square[i] + found[k - 1] * pairing.covariance[i]
-        found[0] *= pairing.square[i]
-    for k in range(common):
-        orders[k] += found[k + 1]
-
-
-@inner_exact
-def _add_totals(terms, r, pairing, common, level, totals):
-    """Add, for each column, what all terms with that column have: no other is left out."""
-    right = pairing.right
-    right[common] = 1.0
-    for i in range(common - 1, -1, -1):
-        right[i] = right[i + 1] * (pairing.square[i] + pairing.covariance[i])
-    left = level
-    for i in range(common):
-        n = terms.column[terms.first[r] + pairing.own[i]]
-        totals[n] += left * pairing.covariance[i] * right[i + 1]
-        left *= pairing.square[i] + pairing.covariance[i]
-
-
-@inner_exact
-def _next_choice(chosen, order, count):
-    """Advance to the next `order` of `count` things, ascending; return False after the last."""
-    at = order - 1
-    while at >= 0 and chosen[at] == count - order + at:
-        at -= 1
-    if at < 0:
-        return False
-    chosen[at] += 1
-    for later in range(at + 1, order):
-        chosen[later] = chosen[later - 1] + 1
-    return True
-
-
-@inner_exact
-def _add_sets(terms, r, pairing, common, level, numbering, sets):
-    """Add the variance of every set of columns in common, up to the largest order."""
-    chosen, first = pairing.chosen, terms.first[r]
-    for order in range(1, min(len(numbering.start), common) + 1):
-        for i in range(order):
-            chosen[i] = i
-        more = True
-        while more:
-            product, place, at = level, numbering.start[order - 1], 0
-            for i in range(common):
-                if at < order and chosen[at] == i:
-                    product *= pairing.covariance[i]
-                    at += 1
-                    place += numbering.choose[terms.column[first + pairing.own[i]], at]
-                else:
-                    product *= pairing.square[i]
-            sets[place] += product
-            more = _next_choice(chosen, order, common)
+                        _write_shared(
+                            mass,
+                            conditions,
+                            p + pairing.own[i] * own_size,
+                            terms.first[first] + pairing.other[i] * size + block,
+                            pairing.column[i],
+                            count,
+                            pairing.square[i],
+                            pairing.covariance[i],
+                        )
+                    _add_block(pairing, common, count, numbering, orders, totals, sets)
 
 
 # ---- leaves with smooth terms --------------------------------------------------------------------
@@ -215,7 +321,7 @@ def _add_sets(terms, r, pairing, common, level, numbering, sets):
 class Smooth(NamedTuple):
     """Terms that depend on every column, r = 0 ... R' - 1, and their moments with bins.
 
-    weights : (R', L); means : (N, R')
+    weights : (L, R'); means : (N, R')
     cumulated : (-, R') the mean of g_nr in bins 1 ... b, laid out as `Mass.cumulated`
     missing : (N, R') the same for bin 0; sets : (G, R') for the other bins of each set
     rest : (R',) space
@@ -229,52 +335,74 @@ class Smooth(NamedTuple):
     rest: np.ndarray
 
 
-@inner_exact
-def _mean_inside(terms, mass, smooth, p, r):
-    """Return the mean of g_nr times the indicator of condition p, which is on column n."""
-    n = terms.column[p]
-    out = terms.missing[p] * smooth.missing[n, r]
+@inner
+def _write_inside(terms, mass, smooth, p, begin, count, mean, square, covariance):
+    """Write mu mu' and V of condition p of a leaf with `count` smooth terms, from `begin` on."""
+    n, missing = terms.column[p], terms.missing[p]
+    for r in range(count):
+        square[r] = mean * smooth.means[n, begin + r]
+        covariance[r] = missing * smooth.missing[n, begin + r] - square[r]
     if terms.high[p] == SET:
-        out += smooth.sets[terms.low[p], r]
+        for r in range(count):
+            covariance[r] += smooth.sets[terms.low[p], begin + r]
     elif terms.low[p] <= terms.high[p]:
-        upper = smooth.cumulated[mass.start[n] + terms.high[p], r]
-        out += upper - smooth.cumulated[mass.start[n] + terms.low[p] - 1, r]
-    return out
+        lower, upper = mass.start[n] + terms.low[p] - 1, mass.start[n] + terms.high[p]
+        for r in range(count):
+            inside = smooth.cumulated[upper, begin + r] - smooth.cumulated[lower, begin + r]
+            covariance[r] += inside
 
 
-@jit_exact
+@inner
+def _write_rest(terms, leader, smooth):
+    """Write twice the product of the smooth terms' means of columns that a leaf does not have."""
+    for r in range(len(smooth.rest)):
+        smooth.rest[r] = 2.0
+    at, end = terms.first[leader], terms.first[leader + 1]
+    for n in range(len(smooth.means)):
+        if at < end and terms.column[at] == n:
+            at += 1
+            continue
+        for r in range(len(smooth.rest)):
+            smooth.rest[r] *= smooth.means[n, r]
+
+
+@jit
 def cross_variances(
     terms, mass, means, smooth, begin, end, numbering, pairing, orders, totals, sets
 ):
-    """Add twice the covariances of leaves and smooth terms, for the groups begin ... end - 1."""
-    rank, n_columns = len(smooth.weights), len(smooth.means)
+    """Add twice the covariances of leaves and smooth terms, for the groups begin ... end - 1.
+
+    means : (P,) the share of the rows that meet each condition, in the order of the leaves
+    """
+    rank = len(smooth.rest)
     for g in range(begin, end):
         leader = terms.groups[g]
         depth = terms.first[leader + 1] - terms.first[leader]
         for i in range(depth):
-            pairing.own[i] = i
-        for r in range(rank):
-            smooth.rest[r] = 2.0
-        at = terms.first[leader]
-        for n in range(n_columns):
-            if at < terms.first[leader + 1] and terms.column[at] == n:
-                at += 1
-                continue
-            for r in range(rank):
-                smooth.rest[r] *= smooth.means[n, r]
+            pairing.column[i] = terms.column[terms.first[leader] + i]
+        _write_rest(terms, leader, smooth)
         for s in range(leader, terms.groups[g + 1]):
-            for r in range(rank):
-                level = 0.0
+            for block in range(0, rank, LANES):
+                count = min(LANES, rank - block)
+                for r in range(count):
+                    pairing.level[r] = 0.0
                 for w in range(terms.value.shape[1]):
-                    level += smooth.weights[r, terms.output[s] + w] * terms.value[s, w]
-                level *= smooth.rest[r]
-                if level == 0.0:
-                    continue
+                    value, weights = terms.value[s, w], smooth.weights[terms.output[s] + w]
+                    for r in range(count):
+                        pairing.level[r] += value * weights[block + r]
+                for r in range(count):
+                    pairing.level[r] *= smooth.rest[block + r]
                 for i in range(depth):
                     p = terms.first[s] + i
-                    square = means[p] * smooth.means[terms.column[p], r]
-                    pairing.square[i] = square
-                    pairing.covariance[i] = _mean_inside(terms, mass, smooth, p, r) - square
-                _add_orders(pairing, depth, level, orders)
-                _add_totals(terms, s, pairing, depth, level, totals)
-                _add_sets(terms, s, pairing, depth, level, numbering, sets)
+                    _write_inside(
+                        terms,
+                        mass,
+                        smooth,
+                        p,
+                        block,
+                        count,
+                        means[p],
+                        pairing.square[i],
+                        pairing.covariance[i],
+                    )
+                _add_block(pairing, depth, count, numbering, orders, totals, sets)

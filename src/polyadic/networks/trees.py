@@ -42,7 +42,7 @@ _PER_NODE = tuple(name for name in Nodes._fields if name != "sets")  # arrays (K
 class Leaves:
     """The leaves of all trees, each a product of conditions on the bins of a few columns.
 
-    Leaves with the same columns on their path are neighbours: they form a group.
+    Leaves with the same output and the same columns are neighbours: they form a group.
 
     Attributes
     ----------
@@ -315,7 +315,7 @@ def _make_masks(trees: Trees) -> Masks | None:
 
 
 def _read_leaves(trees: Trees) -> Leaves:
-    """Return the leaves of all trees, sorted into groups of the same columns."""
+    """Return the leaves of all trees, sorted into groups of the same output and columns."""
     nodes, ends = trees.nodes, np.flatnonzero(trees.nodes.column < 0)
     parent = _parents(nodes)
     most = _path_lengths(parent, ends)
@@ -377,7 +377,7 @@ def _merge_sets(found: Conditions, sets: np.ndarray) -> tuple[Conditions, np.nda
 def _sorted_leaves(
     found: Conditions, sets: np.ndarray, reached: np.ndarray, value: np.ndarray, output: np.ndarray
 ) -> Leaves:
-    """Return the leaves that can be reached, those with the same columns next to each other."""
+    """Return the leaves that can be reached, those of the same output and columns neighbours."""
     n_leaves = len(value)
     order = np.lexsort((found.column, found.leaf))
     found = Conditions(*(a[order] for a in found))
@@ -385,7 +385,7 @@ def _sorted_leaves(
     first = np.concatenate(([0], np.cumsum(lengths)))
     paths = np.full((n_leaves, max(int(lengths.max(initial=0)), 1)), -1, np.int32)
     paths[found.leaf, np.arange(len(found.leaf)) - first[found.leaf]] = found.column
-    _, group = np.unique(paths, axis=0, return_inverse=True)
+    _, group = np.unique(np.column_stack([output, paths]), axis=0, return_inverse=True)
     group = group.reshape(-1)
     leaves = np.flatnonzero(reached)
     leaves = leaves[np.argsort(group[leaves], kind="stable")]
