@@ -6,6 +6,7 @@ the log-loss of classes, relative to that of the first way of reading.
 
     python benchmarks/categories.py rare
     python benchmarks/categories.py ordered
+    python benchmarks/categories.py dates
 """
 
 from __future__ import annotations
@@ -95,6 +96,21 @@ def changed(data: Data, change: Callable[[pd.DataFrame], pd.DataFrame]) -> Data:
     return Data(data.name, data.task, X, data.y_train, X_test, data.y_test)
 
 
+def compare(
+    kinds: list[str], sets: list[str], splits: int, errors: Callable[[str, int], list[float]]
+) -> None:
+    """Print the errors of several ways on every split, and their mean ratio to the first way."""
+    lines, logs = [], []
+    for name in sets:
+        for split in range(splits):
+            found = errors(name, split)
+            logs.append(np.log(np.array(found) / found[0]))
+            lines.append([f"{name}, split {split}", *(f"{e:.4f}" for e in found)])
+            print(*lines[-1], flush=True)
+    lines.append(["ratio", *(f"{ratio:.3f}" for ratio in np.exp(np.mean(logs, axis=0)))])
+    print_table(["set", *kinds], lines)
+
+
 # ---- rare categories -----------------------------------------------------------------------------
 
 COUNTS: list[int | str] = [1, "auto", 2, 3, 5, 10]
@@ -137,6 +153,12 @@ def rare(splits: int) -> None:
 # ---- ordered categories --------------------------------------------------------------------------
 
 
+def as_ordered(orders: dict[str, list[str]]) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    """Return a change that gives categories their order."""
+    types = {c: pd.CategoricalDtype(order, ordered=True) for c, order in orders.items()}
+    return lambda X: X.astype(types)
+
+
 def as_ranks(orders: dict[str, list[str]]) -> Callable[[pd.DataFrame], pd.DataFrame]:
     """Return a change that replaces categories by their places: hats with a knot on each."""
     places = {c: {value: float(k) for k, value in enumerate(o)} for c, o in orders.items()}
@@ -144,30 +166,74 @@ def as_ranks(orders: dict[str, list[str]]) -> Callable[[pd.DataFrame], pd.DataFr
 
 
 def ordered(splits: int) -> None:
-    """Compare one element per category with hats on the ranks of the categories."""
-    lines, logs = [], []
-    for name, orders in ORDERS.items():
-        for split in range(splits):
-            data = few_rows(name, split)
-            errors = error(data), error(changed(data, as_ranks(orders)))
-            logs.append(np.log(errors[1] / errors[0]))
-            lines.append(
-                [name, str(split), *(f"{e:.4f}" for e in errors), f"{np.exp(logs[-1]):.3f}"]
-            )
-            print(*lines[-1], flush=True)
-    lines.append(["geometric mean", "", "", "", f"{np.exp(np.mean(logs)):.3f}"])
-    print_table(["set", "split", "one-hot", "hats on ranks", "ratio"], lines)
+    """Compare one element per category, without and with a penalty along the order, with hats."""
+
+    def errors(name: str, split: int) -> list[float]:
+        orders, data = ORDERS[name], few_rows(name, split)
+        in_order = changed(data, as_ordered(orders))
+        lines = dict.fromkeys(orders, OneHot(along="line"))
+        return [error(in_order), error(in_order, lines), error(changed(data, as_ranks(orders)))]
+
+    compare(["one-hot", "along a line", "hats on ranks"], list(ORDERS), splits, errors)
+
+
+# ---- dates ---------------------------------------------------------------------------------------
+
+
+def bike_dates(X: pd.DataFrame) -> pd.DataFrame:
+    """Write year, month, day and hour of the bike table as one date, and leave out part counts."""
+    year, month, day, hour = (np.rint(X[f"x{n}"] - X[f"x{n}"].min()) for n in (0, 1, 2, 6))
+    parts = {"year": 2011 + year, "month": 1 + month, "day": 1 + day, "hour": hour}
+    others = X.drop(columns=[f"x{n}" for n in (0, 1, 2, 3, 4, 5, 6, 8, 15, 16)])
+    return others.assign(when=pd.to_datetime(pd.DataFrame(parts)))
+
+
+def hotel_dates(X: pd.DataFrame) -> pd.DataFrame:
+    """Write the arrival, a year with its fraction, as a date."""
+    year = np.floor(X.arrival_date_num)
+    days = np.rint((X.arrival_date_num - year) * np.where(year % 4 == 0, 366, 365))
+    start = pd.to_datetime(year.astype(int).astype(str) + "-01-01")
+    when = start + pd.to_timedelta(days, unit="D")
+    return X.drop(columns="arrival_date_num").assign(when=when)
+
+
+def trend_alone(X: pd.DataFrame) -> pd.DataFrame:
+    """Replace the date by the number of days since the first."""
+    return X.assign(when=(X.when - pd.Timestamp(2011, 1, 1)) / pd.Timedelta(days=1))
+
+
+def as_numbers(X: pd.DataFrame) -> pd.DataFrame:
+    """Replace the date by its parts, all as numbers."""
+    when = X.when.dt
+    parts = {"month": when.month, "weekday": when.weekday, "hour": when.hour}
+    parts = {name: part.astype(float) for name, part in parts.items() if part.nunique() > 1}
+    return trend_alone(X).assign(**parts)
+
+
+def dates(splits: int) -> None:
+    """Compare ways to read a column of dates."""
+    read = {"bike": bike_dates, "hotel": hotel_dates}
+    parts = {"bike": ("month", "weekday", "hour"), "hotel": ("month", "weekday")}
+
+    def errors(name: str, split: int) -> list[float]:
+        data = changed(few_rows(name, split), read[name])
+        one_hot = {f"when ({part})": OneHot() for part in parts[name]}
+        days, numbers = changed(data, trend_alone), changed(data, as_numbers)
+        return [error(days), error(numbers), error(data, one_hot), error(data)]
+
+    kinds = ["days", "parts as numbers", "one-hot parts", "parts on circles"]
+    compare(kinds, list(read), splits, errors)
 
 
 def main() -> None:
     """Run one comparison."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["rare", "ordered"])
+    parser.add_argument("what", choices=["rare", "ordered", "dates"])
     parser.add_argument("--splits", type=int, default=2)
     given = parser.parse_args()
     warnings.simplefilter("ignore", UserWarning)  # of the names, which are new in other rows
     print_title(f"Categories, {ROWS} rows. {machine()}")
-    {"rare": rare, "ordered": ordered}[given.what](given.splits)
+    {"rare": rare, "ordered": ordered, "dates": dates}[given.what](given.splits)
 
 
 if __name__ == "__main__":

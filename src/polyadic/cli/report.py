@@ -70,9 +70,13 @@ def csv_types(header: list[str], model: FittedModel, target: str | None) -> dict
     """Return the types of known columns: numbers or text; pyarrow infers those of the others."""
     columns = model.columns_
     # A model without column names takes columns by position, as `Columns.code` does.
-    inputs = columns.names if columns.named else [name for name in header if name != target]
+    inputs = columns.sources if columns.named else [name for name in header if name != target]
+    name_of = dict(zip(columns.sources, inputs))
     types = {}
-    for name, column in zip(inputs, columns.columns):
+    for column in columns.columns:
+        name = name_of.get(column.source)
+        if name is None or column.part is not None:
+            continue  # pyarrow knows dates by their form
         if column.categories is None:
             types[name] = pa.float64()
         elif _all_text(column.categories):

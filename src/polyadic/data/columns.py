@@ -10,13 +10,14 @@ any later table the same way. Both return one array per column:
 
 Two rules hold for all tables. The columns of a table with string column names are found by name;
 those of every other table by position, under the names x0, x1, ... Text is never read as a number,
-not even "1.5".
+not even "1.5". A column of dates becomes several: one per part (`polyadic.data.dates`).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -24,6 +25,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
+from polyadic.data.dates import CIRCLES, PARTS, holds_dates, read_part, useful_parts
 from polyadic.data.tables import (
     CATEGORICAL,
     Scalar,
@@ -59,11 +61,34 @@ class Column:
         The categories in the order of an ordered type, otherwise sorted, numbers before text; the
         code of a category is its position. Two values are one category when they are equal in
         Python, as 1, 1.0 and True are. None for a numeric column.
+    part, part_of : str or None
+        The part of a date that the column is, "month" for example, and the table's column that
+        holds the dates; None for any other column.
+    has_order : bool
+        Whether the table gave the categories an order.
     """
 
     name: str
     kind: str
     categories: tuple[Scalar, ...] | None = field(default=None, repr=False)
+    part: str | None = None
+    part_of: str | None = None
+    has_order: bool = False
+
+    @property
+    def source(self) -> str:
+        """The name of the table's column."""
+        return self.part_of or self.name
+
+    @property
+    def ordered(self) -> bool:
+        """Whether its values have an order: those of all columns but plain categories."""
+        return self.kind == "numeric" or self.has_order or self.circle
+
+    @property
+    def circle(self) -> bool:
+        """Whether the first category follows the last, as January follows December."""
+        return self.part in CIRCLES
 
     @cached_property
     def code_of(self) -> dict[Scalar | None, int]:
@@ -72,7 +97,8 @@ class Column:
 
     def __reduce__(self) -> tuple:
         # `code_of` is left out: it would double the size of a pickled model.
-        return Column, (self.name, self.kind, self.categories)
+        given = (self.name, self.kind, self.categories, self.part, self.part_of, self.has_order)
+        return Column, given
 
 
 @dataclass
@@ -105,6 +131,11 @@ class Columns:
     def names(self) -> list[str]:
         """The names of the columns."""
         return [column.name for column in self.columns]
+
+    @property
+    def sources(self) -> list[str]:
+        """The names of the table's columns; those of dates are the source of several columns."""
+        return list(dict.fromkeys(column.source for column in self.columns))
 
     @classmethod
     def learn(
@@ -145,13 +176,20 @@ class Columns:
         columns, coded = [], []
         for position, kind in enumerate(choose_kinds(table, categorical_features, kinds)):
             name, values = table.names[position], table.values[position]
-            if kind == "numeric":
+            if kind == "dates":
+                parts = [learn_part(name, values, part) for part in useful_parts(values)]
+                columns += [column for column, _ in parts]
+                coded += [x for _, x in parts]
+            elif kind == "numeric":
                 columns.append(Column(name, kind))
                 coded.append(numbers(values, table.label(position), hint))
             else:
                 number, scalars = factorise(values, table.label(position))
-                columns.append(Column(name, kind, sort_categories(scalars, order_of(values))))
+                order = order_of(values)
+                categories = sort_categories(scalars, order)
+                columns.append(Column(name, kind, categories, has_order=bool(order)))
                 coded.append(category_codes(columns[-1], number, scalars))
+        check_part_names(columns)
         return cls(columns, table.named), coded
 
     def code(self, X: Any, *, estimator_name: str = "estimator") -> list[np.ndarray]:
@@ -195,7 +233,7 @@ class Columns:
         None for any other table. Such a table needs no checks of types and names column by column,
         which would take longer than predicting a few rows.
         """
-        if any(column.kind != "numeric" for column in self.columns):
+        if any(column.kind != "numeric" or column.part for column in self.columns):
             return None
         block = plain_frame(X, self.names) if self.named else X
         if type(block) is not np.ndarray or block.dtype.kind not in "iuf" or block.size == 0:
@@ -205,21 +243,22 @@ class Columns:
         return block
 
     def positions(self, table: Table, estimator_name: str) -> list[int]:
-        """Find each fitted column in a later table."""
+        """Find the source of each fitted column in a later table."""
+        sources = self.sources
         if self.named and table.named:
             found = {name: position for position, name in enumerate(table.names)}
-            absent = [name for name in self.names if name not in found]
+            absent = [name for name in sources if name not in found]
             if absent:
                 raise ValueError(
-                    f"X lacks {len(absent)} of the {len(self.columns)} columns that "
+                    f"X lacks {len(absent)} of the {len(sources)} columns that "
                     f"{estimator_name} was fitted on: {listing(absent)}. "
                     f"X has the columns {listing(table.names)}."
                 )
-            return [found[name] for name in self.names]
-        if len(table.names) != len(self.columns):
+            return [found[column.source] for column in self.columns]
+        if len(table.names) != len(sources):
             raise ValueError(
                 f"X has {len(table.names)} features, but {estimator_name} "
-                f"is expecting {len(self.columns)} features as input."
+                f"is expecting {len(sources)} features as input."
             )
         if self.named:
             warnings.warn(
@@ -232,12 +271,19 @@ class Columns:
                 f"X has feature names, but {estimator_name} was fitted without feature names",
                 stacklevel=3,
             )
-        return list(range(len(self.columns)))
+        place = {name: position for position, name in enumerate(sources)}
+        return [place[column.source] for column in self.columns]
 
     def to_json(self) -> dict[str, Any]:
         """Return the columns as dicts, lists and scalars that JSON can hold."""
         columns = [
-            {"name": c.name, "kind": c.kind, "categories": c.categories and list(c.categories)}
+            {
+                "name": c.name,
+                "kind": c.kind,
+                "categories": c.categories and list(c.categories),
+                **({"part": c.part, "part_of": c.part_of} if c.part else {}),
+                **({"ordered": True} if c.has_order else {}),
+            }
             for c in self.columns
         ]
         return {"named": self.named, "columns": columns}
@@ -256,11 +302,29 @@ class Columns:
             categories = None if kind == "numeric" else tuple(c["categories"])
             if not all(isinstance(category, Scalar) for category in categories or ()):
                 raise ValueError(f"column {n} has categories that are neither numbers nor text.")
-            columns.append(Column(name, kind, categories))
+            parts = part_from_json(n, c, kind, categories)
+            columns.append(Column(name, kind, categories, *parts, c.get("ordered") is True))
         out = cls(columns, state["named"] is True)
         if not columns or len(set(out.names)) < len(columns):
             raise ValueError("there must be columns, and their names must differ.")
         return out
+
+
+def part_from_json(
+    n: int, entry: Mapping[str, Any], kind: str, categories: tuple[Scalar, ...] | None
+) -> tuple[str | None, str | None]:
+    """Return which part of which column a column is; refuse what no column of dates has."""
+    part, part_of = entry.get("part"), entry.get("part_of")
+    if part is None and part_of is None:
+        return None, None
+    known = CIRCLES.get(part, ()) if isinstance(part, str) else ()
+    fits = kind == ("categorical" if known else "numeric") and set(categories or ()) <= set(known)
+    if part not in PARTS or not isinstance(part_of, str) or not fits:
+        raise ValueError(
+            f"column {n} is the part {part!r} of {part_of!r}. A part is one of {', '.join(PARTS)}, "
+            "of a column given by its name, with categories of its own."
+        )
+    return part, part_of
 
 
 def code_block(block: np.ndarray, rows: slice) -> list[np.ndarray]:
@@ -275,7 +339,9 @@ def code_columns(
     coded = []
     for column, position in places:
         values = table.values[position][rows]
-        if column.kind == "numeric":
+        if column.part is not None:
+            coded.append(code_part(column, read_part(values, column.part, table.label(position))))
+        elif column.kind == "numeric":
             coded.append(numbers(values, table.label(position), hint))
         else:
             number, scalars = factorise(values, table.label(position))
@@ -303,6 +369,50 @@ def warn_of_unseen(
     )
 
 
+# ---- dates ---------------------------------------------------------------------------------------
+
+
+def learn_part(name: str, values: Values, part: str) -> tuple[Column, np.ndarray]:
+    """Return the column of a part of the dates of a table's column, and its rows, coded."""
+    read, label = read_part(values, part, name), f"{name} ({part})"
+    if part not in CIRCLES:
+        return Column(label, "numeric", None, part, name), read
+    seen = np.unique(read[read >= 0])
+    categories = tuple(CIRCLES[part][place] for place in seen)
+    column = Column(label, "categorical", categories, part, name)
+    return column, code_part(column, read)
+
+
+def code_part(column: Column, read: np.ndarray) -> np.ndarray:
+    """Return the codes of places on a circle; a trend stays as it is."""
+    if not column.circle:
+        return read
+    names = CIRCLES[str(column.part)]
+    codes = [column.code_of.get(category, -1) for category in names]
+    return np.array([*codes, -1], dtype=np.int64)[read]  # a missing one, -1, picks the last
+
+
+def is_part_name(table: Table, key: Any) -> bool:
+    """Return whether a key names a part of a column of dates: "sold (month)", for example."""
+    return any(
+        key == f"{name} ({part})"
+        for name, values in zip(table.names, table.values)
+        if holds_dates(values)
+        for part in PARTS
+    )
+
+
+def check_part_names(columns: Sequence[Column]) -> None:
+    """Refuse a table in which another column has the name of a part of a date."""
+    names = Counter(column.name for column in columns)
+    for column in columns:
+        if column.part is not None and names[column.name] > 1:
+            raise ValueError(
+                f"Column {column.part_of!r} holds dates, and its {column.part} would be named "
+                f"{column.name!r}, as another column is. Rename one of them."
+            )
+
+
 # ---- kinds ---------------------------------------------------------------------------------------
 
 
@@ -318,7 +428,11 @@ def choose_kinds(
             raise ValueError(
                 f"Unknown kind {kind!r} of column {key!r}. Choose from: {', '.join(KINDS)}."
             )
-        given[find_column(table, key, "maps")] = kind
+        if key not in table.names and is_part_name(table, key):
+            continue  # its kind is that of the part
+        position = find_column(table, key, "maps")
+        if kind == "categorical" or not holds_dates(table.values[position]):
+            given[position] = kind
     if isinstance(categorical_features, str):
         if categorical_features != "from_dtype":
             raise ValueError(
@@ -330,9 +444,11 @@ def choose_kinds(
             for position, values in enumerate(table.values)
         ]
     chosen = categorical_positions(table, categorical_features)
-    return [
-        given.get(position) or KINDS[position in chosen] for position in range(len(table.names))
+    usual = [
+        "dates" if holds_dates(values) and position not in chosen else KINDS[position in chosen]
+        for position, values in enumerate(table.values)
     ]
+    return [given.get(position) or kind for position, kind in enumerate(usual)]
 
 
 def categorical_positions(table: Table, categorical_features: Iterable | None) -> set[int]:
@@ -363,6 +479,8 @@ def find_column(table: Table, key: Any, source: str) -> int:
 
 def kind_from_dtype(values: Values, label: str) -> str:
     """Return the kind of a column by its type; columns of an array are numeric."""
+    if holds_dates(values):
+        return "dates"
     if isinstance(values, np.ndarray) or values.dtype.is_numeric():
         return "numeric"
     if isinstance(values.dtype, CATEGORICAL) or is_null(values):

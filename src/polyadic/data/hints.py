@@ -36,8 +36,8 @@ def warn_of_columns(
         if column.name not in asked_for and looks_like_dates(texts):
             warnings.warn(
                 f"Column {column.name!r} holds dates as text, such as {texts[0]!r}, and is read as "
-                "categories. Convert it by pandas.to_datetime or polars' str.to_datetime, and make "
-                "numbers of it: the days since a fixed day, the month, the weekday or the hour.",
+                "categories. Convert it by pandas.to_datetime or polars' str.to_datetime: then its "
+                "year, month, weekday and hour become columns by themselves.",
                 UserWarning,
                 stacklevel=2,
             )

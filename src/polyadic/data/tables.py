@@ -145,8 +145,8 @@ def unsuitable(values: Values, label: str) -> ValueError:
         return ValueError(f"{label} has the type {dtype}: {_SEVERAL_VALUES}")
     return ValueError(
         f"{label} has the type {dtype}, which is neither a number nor a category. Turn it into "
-        "numbers (a date, say, into the year or the days since a fixed day), drop it, or name it "
-        "in categorical_features to make each distinct value a category."
+        "numbers, drop it, or name it in categorical_features to make each distinct value a "
+        "category."
     )
 
 

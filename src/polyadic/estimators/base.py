@@ -220,7 +220,7 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
         if fresh:
             self.columns_ = columns
             self.target_names_ = series_names(y)
-            self.n_features_in_ = len(coded)
+            self.n_features_in_ = len(columns.sources)
             self._set_names()
         plain = validation.check_weights(sample_weight, n_rows)
         each = np.divide(weight, plain, out=np.ones(n_rows), where=plain > 0)
@@ -236,7 +236,7 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _set_names(self) -> None:
         if self.columns_.named:
-            self.feature_names_in_ = np.array(self.columns_.names, dtype=object)
+            self.feature_names_in_ = np.array(self.columns_.sources, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 

@@ -228,7 +228,7 @@ class CPEstimator(TableEstimator):
         chosen = self._choose_maps()
         for n, own in enumerate(chosen):
             if isinstance(own, OneHot) and own.min_count == "auto":
-                chosen[n] = OneHot(min_count=1)
+                chosen[n] = OneHot(min_count=1, along=own.along)
         return self._fit_maps(rows, chosen=chosen)
 
     def _add_marginals(self, rows: CodedRows, first: bool) -> None:

@@ -103,9 +103,9 @@ def _rebuild(header: dict[str, Any], arrays: Arrays, find_class: FindClass) -> M
         params = {RENAMED.get(name, name): value for name, value in params.items()}
     model = estimator(**params)
     columns = model.columns_ = parts.rebuild_columns(header["columns"], arrays)
-    model.n_features_in_ = len(columns.columns)
+    model.n_features_in_ = len(columns.sources)
     if columns.named:
-        model.feature_names_in_ = np.array(columns.names, dtype=object)
+        model.feature_names_in_ = np.array(columns.sources, dtype=object)
     cores = model.tensor_ = parts.rebuild_cores(len(columns.columns), header["tensor"], arrays)
     model.maps_ = parts.rebuild_maps(header["maps"], columns, cores, arrays, find_class)
     if "trees" in header and isinstance(cores, CPCores):

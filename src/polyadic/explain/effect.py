@@ -27,6 +27,7 @@ class Effect:
     edges, density : arrays, or None for the edges of a categorical column
     variance, share : float
     ends : tuple, or None for a categorical column
+    ordered : bool
     scale : str
     target : Target
         All as in `Effects`, for this column.
@@ -43,6 +44,7 @@ class Effect:
     variance: float
     share: float
     ends: tuple[float, float] | None
+    ordered: bool
     scale: str
     target: Target
 

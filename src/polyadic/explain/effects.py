@@ -32,7 +32,17 @@ from polyadic.training.model import UNNAMED, FittedModel, Target, output_names, 
 _EFFECT_POINTS = 64  # on the grid of a numeric column's effect
 _GRID_POINTS = {1: 101, 2: 41, 3: 17}  # per column of a partial dependence, by number of columns
 _MOST_POINTS = 4_000_000  # of a grid, times outputs
-_BY_COLUMN = ("grid", "values", "missing", "edges", "density", "variance", "share", "ends")
+_BY_COLUMN = (
+    "grid",
+    "values",
+    "missing",
+    "edges",
+    "density",
+    "variance",
+    "share",
+    "ends",
+    "ordered",
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,6 +74,8 @@ class Effects(Listing):
         always on the raw scale.
     ends : list of N tuples, or None for a categorical column
         The 5 % and 95 % quantiles: the middle nine tenths of the rows lie between them.
+    ordered : list of N bools
+        Whether the points of a column have an order: numbers, ordered categories, months.
     scale : str
         "raw", "probability" or "response".
     classes : list of K, or None
@@ -87,6 +99,7 @@ class Effects(Listing):
     variance: np.ndarray
     share: np.ndarray
     ends: list[tuple[float, float] | None]
+    ordered: list[bool]
     scale: str
     classes: list[Any] | None = None
     n_rows: int = 0
@@ -273,6 +286,7 @@ def effects_of(
         variance,
         share,
         [ends_of(c, m) for c, m in zip(reading.columns, reading.marginals)],
+        [column.ordered for column in reading.columns],
         "raw",
         classes,
     )

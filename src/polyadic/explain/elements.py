@@ -138,8 +138,9 @@ class Indicators(Elements):
 
     @cached_property
     def _codes(self) -> np.ndarray:
-        """The codes of the categories that have an element."""
-        return np.flatnonzero(self.map.lookup_)
+        """The codes of the categories that have an element, in the order of the elements."""
+        codes = np.flatnonzero(self.map.lookup_)
+        return codes[np.argsort(self.map.lookup_[codes])]
 
     def name(self, k: int) -> str:
         """Return column and category."""

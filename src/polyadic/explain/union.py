@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from polyadic.data.columns import Column, Columns, sort_categories
+from polyadic.data.dates import CIRCLES
 from polyadic.data.marginals import Marginal
 from polyadic.explain.cp import CPReading
 from polyadic.explain.joined import JoinedReading, first_part
@@ -153,8 +154,8 @@ def _unite(first: Columns, second: Columns) -> tuple[Columns, list[Codes]]:
             for one in codes:
                 one.append(None)
             continue
-        every = sort_categories([*known[0], *known[1]])
-        columns.append(Column(pair[0].name, pair[0].kind, every))
+        every = sort_categories([*known[0], *known[1]], CIRCLES.get(pair[0].part or "", ()))
+        columns.append(replace(pair[0], categories=every))
         for one, column in zip(codes, pair):
             one.append(np.array([column.code_of.get(c, -1) for c in every], dtype=np.int64))
     return Columns(columns, first.named), codes

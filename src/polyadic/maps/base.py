@@ -12,6 +12,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
+# Number of knots for which the roughness is the plain sum of squared second differences; for other
+# numbers it is rescaled. Chosen by hand.
+REFERENCE_KNOTS = 48
 BAND = 5  # a roughness matrix has two diagonals on either side of the main one
 
 
@@ -178,6 +181,11 @@ def check_integer(owner: FeatureMap, name: str, at_least: int, at_most: int = 10
 def all_elements(n_rows: int, first: int, dim: int) -> np.ndarray:
     """Return the index (n, dim - first) of a map whose elements first..dim-1 are all non-zero."""
     return np.tile(np.arange(first, dim, dtype=np.int32), (n_rows, 1))
+
+
+def knot_share(n_knots: int) -> float:
+    """Return the factor of the roughness: the same curve has smaller differences on finer knots."""
+    return (max(n_knots - 1, 1) / (REFERENCE_KNOTS - 1)) ** 1.5
 
 
 def second_difference_band(n_knots: int) -> np.ndarray:

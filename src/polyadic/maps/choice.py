@@ -19,6 +19,12 @@ class _Column(Protocol):
     @property
     def kind(self) -> str: ...
 
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def circle(self) -> bool: ...
+
 
 def map_kinds(maps: Any, X: Any, resolve) -> dict[Any, str] | None:
     """Return the kinds of columns that explicitly given maps require, or None."""
@@ -41,17 +47,28 @@ def choose_maps(maps: Any, columns: Sequence[_Column], resolve) -> list[FeatureM
     """Return one unfitted map per column.
 
     `maps` is "auto", one map for all columns of its kind, or a dict from column name or position to
-    map; the remaining columns get hats if they are numeric and one-hot if they are categorical.
+    map; the remaining columns get hats if they are numeric and one-hot if they are categorical. A
+    part of a date is meant by its own name, or by that of the date.
     """
     special: dict[Any, FeatureMap] = {}
     chosen: dict[str, FeatureMap] = {"numeric": Hat(), "categorical": OneHot()}
+    circle: FeatureMap = OneHot(along="circle")
     if isinstance(maps, dict):
         special = {key: resolve(m) for key, m in maps.items()}
     elif not (isinstance(maps, str) and maps == "auto"):
         own = resolve(maps)
         chosen[own.kind] = own
+        circle = own if own.kind == "categorical" else circle
+    place = {name: n for n, name in enumerate(dict.fromkeys(c.source for c in columns))}
     out = []
-    for position, column in enumerate(columns):
-        own = special.get(column.name, special.get(position, chosen[column.kind]))
+    for column in columns:
+        own = circle if column.circle else chosen[column.kind]
+        of_source = special.get(column.source, special.get(place[column.source], own))
+        own = special.get(column.name, of_source if of_source.kind == column.kind else own)
+        if own.kind != column.kind:
+            raise ValueError(
+                f"The column {column.name!r} is {column.kind}, and {own!r} is a map of "
+                f"{own.kind} columns. Choose another map for it."
+            )
         out.append(own.clone())
     return out

@@ -10,13 +10,16 @@ from typing import ClassVar, Self
 import numpy as np
 
 from polyadic.kernels import encode as kernels
-from polyadic.maps.base import BAND, FeatureMap, check_integer, second_difference_band
+from polyadic.maps.base import (
+    BAND,
+    FeatureMap,
+    check_integer,
+    knot_share,
+    second_difference_band,
+)
 from polyadic.maps.column import distinct, quantile_knots, quantiles
 from polyadic.maps.profile import Profile
 
-# Number of knots for which the roughness is the plain sum of squared second differences; for other
-# numbers it is rescaled. Chosen by hand.
-REFERENCE_KNOTS = 48
 AUTO_KNOTS = 24, 160  # least and most knots of n_knots="auto": docs/defaults.md
 TABLE_SIZE = 1025  # quantiles of a column that a map keeps for `jitter`; chosen by hand
 
@@ -141,9 +144,8 @@ class Hat(FeatureMap):
     def roughness(self) -> np.ndarray:
         """Band of the squared second differences along the knots, (d, 5); none on the constant."""
         n_knots = self.dim - 1
-        # The same curve has smaller second differences on finer knots.
-        fine = max(n_knots - 1, 1) / (REFERENCE_KNOTS - 1)
-        return np.vstack([np.zeros((1, BAND)), fine**1.5 * second_difference_band(n_knots)])
+        band = knot_share(n_knots) * second_difference_band(n_knots)
+        return np.vstack([np.zeros((1, BAND)), band])
 
     def jitter(self, rng: np.random.Generator) -> Self:
         """Return a map with inner knots at random quantiles, one level in each of equal intervals.

@@ -6,13 +6,14 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from polyadic.maps.base import FeatureMap, check_integer
+from polyadic.maps.base import BAND, FeatureMap, check_integer, knot_share
 
 # min_count="auto": a category of fewer rows than the first number is folded, where all such
 # categories of the column together have at least as many rows as the second. The first is by
 # `benchmarks/categories.py rare` (docs/defaults.md), the second by hand: a missing value, which
 # shares their element, should not stand for what one or two rows happened to be.
 AUTO_COUNT, FEWEST_FOLDED = 2.0, 10.0
+ALONG = None, "line", "circle"
 _ROUNDING = 1e-6  # of sums of fractions, as a share
 
 
@@ -32,6 +33,10 @@ class OneHot(FeatureMap):
         and 1 otherwise: an element of a single row can only learn that row's noise. Where weights
         are smaller than one, so that only their ratios have a meaning, rows count in units of the
         typical weight, sum(w^2) / sum(w).
+    along : "line", "circle" or None
+        Whether neighbouring codes are alike: then the smoothness penalty is on the difference of
+        their values. On a circle the first code is the neighbour of the last, as January is that of
+        December.
 
     Examples
     --------
@@ -45,14 +50,17 @@ class OneHot(FeatureMap):
            [1., 0., 1.],
            [1., 0., 0.],
            [1., 0., 0.]])
+    >>> OneHot(along="circle").fit(np.arange(5)).lookup_  # elements of neighbours are close
+    array([1, 2, 4, 5, 3], dtype=int32)
     """
 
     kind: ClassVar[str] = "categorical"
     partition = True
     state: ClassVar[tuple[str, ...]] = ("lookup_",)
 
-    def __init__(self, min_count: int | str = "auto"):
+    def __init__(self, min_count: int | str = "auto", along: str | None = None):
         self.min_count = min_count
+        self.along = along
 
     def fit(
         self, x: np.ndarray, y: np.ndarray | None = None, sample_weight: np.ndarray | None = None
@@ -60,6 +68,8 @@ class OneHot(FeatureMap):
         """Learn from codes x : (n,) the element of each code, `lookup_`; 0 for a rare category."""
         if self.min_count != "auto":
             check_integer(self, "min_count", at_least=1)
+        if self.along not in ALONG:
+            raise ValueError(f"OneHot got along={self.along!r}. Choose 'line', 'circle' or None.")
         codes = np.asarray(x, dtype=np.int64)
         known = codes >= 0
         unit = 1.0
@@ -73,7 +83,11 @@ class OneHot(FeatureMap):
             order = np.lexsort((weight, codes))  # a sum of fractions depends on its order
             counts = np.bincount(codes[order], weights=weight[order], minlength=1)
         kept = self._kept(counts, unit)
-        self.lookup_ = np.where(kept, np.cumsum(kept), 0).astype(np.int32)
+        elements = np.arange(1, np.count_nonzero(kept) + 1)
+        if self.along == "circle":
+            elements = 1 + _on_two_sides(len(elements))
+        self.lookup_ = np.zeros(len(kept), dtype=np.int32)
+        self.lookup_[kept] = elements
         return self
 
     def _kept(self, counts: np.ndarray, unit: float) -> np.ndarray:
@@ -103,6 +117,35 @@ class OneHot(FeatureMap):
     def degrees(self) -> np.ndarray:
         """Order of each basis element, (d,): 0 for the constant, 1 for all others."""
         return (np.arange(self.dim) > 0).astype(np.int64)
+
+    @property
+    def roughness(self) -> np.ndarray:
+        """Band of the squared differences between neighbours, (d, 5); zero without `along`."""
+        band, elements = super().roughness, self.lookup_[self.lookup_ > 0]
+        if self.along is None or len(elements) < 2:
+            return band
+        after = np.roll(elements, -1)
+        is_pair = np.abs(after - elements) < BAND - BAND // 2
+        if self.along == "line" or len(elements) == 2:
+            is_pair[-1] = False
+        # A wave of one round costs what it costs on the knots of hats.
+        size = (2 * np.pi / len(elements)) ** 2 * knot_share(len(elements))
+        for one, other in ((elements, after), (after, elements)):
+            np.add.at(band, (one[is_pair], BAND // 2), size)
+            np.add.at(band, (one[is_pair], BAND // 2 + (other - one)[is_pair]), -size)
+        return band
+
+
+def _on_two_sides(count: int) -> np.ndarray:
+    """Return places for the points of a circle, such that neighbours are at most two apart.
+
+    The places go along both sides of the circle at once, from the first point to the opposite one.
+
+    >>> _on_two_sides(5)
+    array([0, 1, 3, 4, 2])
+    """
+    points = np.arange(count)
+    return np.where(2 * points <= count, np.maximum(2 * points - 1, 0), 2 * (count - points))
 
 
 def _typical(weight: np.ndarray) -> float:

@@ -24,8 +24,7 @@ from polyadic.data.slots import check_maps, column_slots
 from polyadic.kernels import additive as kernel
 from polyadic.kernels.als import Quadratic, Slots
 from polyadic.kernels.losses import curvatures, weighted_losses
-from polyadic.maps.base import FeatureMap
-from polyadic.maps.hat import REFERENCE_KNOTS
+from polyadic.maps.base import REFERENCE_KNOTS, FeatureMap
 from polyadic.objective.penalties import Prior
 from polyadic.objective.problem import Problem
 
@@ -69,11 +68,11 @@ def precision(m: FeatureMap) -> np.ndarray:
     """Return the precision of a main effect of spread one as a band : (d, 5)."""
     band = np.zeros((m.dim, 5))
     first = int(m.constant)
+    band += _ROUGH * m.roughness
     if m.kind == "numeric":
-        band += _ROUGH * m.roughness
         band[first:, 2] += _RIDGE * min(1.0, REFERENCE_KNOTS / m.dim)
     else:
-        band[first:, 2] = 1.0
+        band[first:, 2] += 1.0
     return band
 
 

@@ -124,6 +124,7 @@ def _column(
         "kind": column.kind,
         "map": map_name(own_map),
         "missing": own.missing,
+        **({"part": column.part} if column.part else {}),
     }
     if column.categories is None:
         points = own.quantiles if len(own.quantiles) else np.zeros(1)

@@ -87,7 +87,8 @@ function openState(data, model) {
 }
 
 function describeValue(column, x) {
-  if (column.kind === "numeric") return Number.isNaN(x) ? "missing" : format(x);
+  if (column.kind === "numeric" && Number.isNaN(x)) return "missing";
+  if (column.kind === "numeric") return column.part === "year" ? x.toFixed(2) : format(x);
   return x < 0 ? "missing or unseen" : column.categories[x];
 }
 
@@ -100,6 +101,13 @@ function scaleName(data, l) {
     return `the score of ${data.classes[l]}, relative to the mean over the classes`;
   const name = data.outputs.length > 1 ? data.outputs[l] : data.target;
   return data.link === "exp" ? `the logarithm of ${name}` : `the predicted ${name}`;
+}
+
+/* What shares are shares of: the raw prediction, where a link follows. */
+function variedName(data) {
+  if (data.link === "softmax") return "the scores of the classes";
+  if (data.outputs.length === 1) return scaleName(data, 0);
+  return data.link === "exp" ? "the logarithms of the predictions" : "the predictions";
 }
 
 function navigation(data, state, sections) {

@@ -149,7 +149,7 @@ function importance(data) {
   return section(
     "importance",
     "What matters",
-    `Sobol shares: how much of the variance of the raw prediction is due to a column. Strong colour: the column by itself; pale: together with other columns, counted for each of them.${more}`,
+    `Sobol shares: how much of the variance of ${variedName(data)} is due to a column. Strong colour: the column by itself; pale: together with other columns, counted for each of them.${more}`,
     list,
     make("h3", { text: "One column, two, or more at a time" }),
     orderBar(orders),
@@ -311,7 +311,7 @@ function interactions(data, state) {
   return section(
     "interactions",
     "What two columns do together",
-    "The strongest interactions of two columns: their joint effect without the effects of each by itself. The share is of the variance of the raw prediction. Point at a map, or move over it with the arrow keys, to read its numbers.",
+    `The strongest interactions of two columns: their joint effect without the effects of each by itself. The share is of the variance of ${variedName(data)}. Point at a map, or move over it with the arrow keys, to read its numbers.`,
     explainedNote(data, state),
     grid,
   );

@@ -44,7 +44,7 @@ def effects(result: Any, top: int = 8, axes: Any = None, output: Any = None) -> 
     The title of a panel has the column and the share of the variance due to its effect. The pale
     strip below shows where the rows are; a diamond, or a hollow bar, is the effect of a missing
     value, where rows have one; their share is written below. More than 16 categories are sorted by
-    their effect.
+    their effect, unless they have an order.
 
     Parameters
     ----------
@@ -190,7 +190,8 @@ def _bars(ax: Axes, result: Effects, n: int) -> None:
     names = [short(c, 13) for c in result.grid[n]]
     values, density = result.values[n], result.density[n]
     few = len(names) <= _MOST_LABELS
-    if not few:
+    in_order = few or result.ordered[n]
+    if not in_order:
         order = np.argsort(values[:, 0], kind="stable")
         names, values, density = [names[i] for i in order], values[order], density[order]
     share, level = _missing_share(result, n), _level(result)
@@ -217,7 +218,7 @@ def _bars(ax: Axes, result: Effects, n: int) -> None:
         zorder=0.4,
     )
     below = []
-    if few:
+    if in_order:
         _name(ax, names)
     else:
         ax.set_xticks([])
@@ -228,13 +229,15 @@ def _bars(ax: Axes, result: Effects, n: int) -> None:
 
 
 def _name(ax: Axes, names: list[str]) -> None:
-    """Name the bars, slanted or vertical where the names would overlap."""
+    """Name the bars, slanted or vertical where the names would overlap; of very many only some."""
     turn: dict[str, Any] = {}
+    step = -(-len(names) // _MOST_LABELS)
+    places, names = np.arange(len(names))[::step], names[::step]
     if sum(len(name) + 2 for name in names) > _LINE:
         turn = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
     if len(names) > _MOST_SLANTED:
         turn = {"rotation": 90, "fontsize": 7.5}
-    ax.set_xticks(np.arange(len(names)), names, **turn)
+    ax.set_xticks(places, names, **turn)
 
 
 def _one_scale(axes: Any, result: Effects, order: np.ndarray) -> None:

@@ -1,0 +1,162 @@
+"""Dates and times as the parts that people speak of.
+
+A moment is a year with its fraction, which makes a trend, and a month, a weekday and an hour, which
+come back: they are categories on a circle. A time of day is its hour; a duration is its days.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+
+from polyadic.data.tables import Scalar, Values, is_null
+
+CIRCLES: dict[str, tuple[Scalar, ...]] = {
+    "month": (
+        "January",
+        "February",
+        "March",
+        "April",
+        "May",
+        "June",
+        "July",
+        "August",
+        "September",
+        "October",
+        "November",
+        "December",
+    ),
+    "weekday": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
+    "hour": tuple(range(24)),
+}
+TRENDS = ("year", "days")  # numbers
+PARTS = (*TRENDS, *CIRCLES)
+
+_TIMES = (nw.Date, nw.Datetime, nw.Time, nw.Duration)
+# A part is worth a column where moments are further apart than this: otherwise none of its values
+# comes back, and it says nothing that the trend does not.
+_ROUND = {
+    "month": np.timedelta64(366, "D"),
+    "weekday": np.timedelta64(7, "D"),
+    "hour": np.timedelta64(1, "D"),
+}
+_DAY = np.timedelta64(1, "D")
+_MONDAY = 3  # 1970-01-01 was a Thursday, the fourth day
+
+
+def holds_dates(values: Values) -> bool:
+    """Return whether a column has a type of dates, times or durations."""
+    if isinstance(values, np.ndarray):
+        return values.dtype.kind in "mM"
+    return isinstance(values.dtype, _TIMES) or _has_zone(values)
+
+
+def useful_parts(values: Values) -> list[str]:
+    """Return the parts that a column of dates is read as.
+
+    >>> useful_parts(np.array(["2024-05-31", "2024-06-30", "NaT"], dtype="datetime64[D]"))
+    ['year', 'weekday']
+    """
+    if _is_time(values):
+        return ["hour"]
+    moments = _moments(values)
+    if moments.dtype.kind == "m":
+        return ["days"]
+    known = moments[~np.isnat(moments)]
+    span = np.ptp(known) if len(known) else np.timedelta64(0, "D")
+    found = [part for part, once in _ROUND.items() if span > once]
+    return ["year", *(part for part in found if len(np.unique(_place(known, part))) > 1)]
+
+
+def read_part(values: Values, part: str, label: str) -> np.ndarray:
+    """Return a part of each row: float64, NaN for missing, or its place on the circle, -1.
+
+    >>> days = np.array(["2024-07-02", "NaT"], dtype="datetime64[D]")
+    >>> read_part(days, "year", "Column 0"), read_part(days, "month", "Column 0")
+    (array([2024.5,    nan]), array([ 6, -1]))
+    """
+    if isinstance(values, nw.Series) and is_null(values):
+        kind = "timedelta64[us]" if part == "days" else "datetime64[us]"
+        values = np.full(len(values), "NaT", kind)
+    if isinstance(values, nw.Series) and isinstance(values.dtype, nw.Time) and part == "hour":
+        hours = [-1 if time is None else time.hour for time in values.to_list()]
+        return np.array(hours, dtype=np.int64)
+    moments = _moments(values) if holds_dates(values) and not _is_time(values) else None
+    if moments is None or (moments.dtype.kind == "m") != (part == "days"):
+        wanted = "durations" if part == "days" else "dates"
+        raise ValueError(
+            f"{label} was fitted on {wanted}, and has the type {_dtype(values)}. Convert it, by "
+            f"pandas.{'to_timedelta' if part == 'days' else 'to_datetime'} for example; NaT means "
+            "missing."
+        )
+    if part == "days":
+        return moments / _DAY
+    missing = np.isnat(moments)
+    if part == "year":
+        return np.where(missing, np.nan, _years(moments))
+    return np.where(missing, -1, _place(moments, part))
+
+
+def read_moment(value: Any, part: str, label: str) -> np.ndarray:
+    """Return a part of one value, as a person gives it: a date, a time, or text such as 2024-05-31.
+
+    >>> read_moment("2024-05-31", "month", "Column 'sold'")
+    array([4])
+    """
+    if part == "hour" and hasattr(value, "hour") and not hasattr(value, "year"):
+        return np.array([value.hour])
+    kind = "timedelta64[us]" if part == "days" else "datetime64[us]"
+    try:
+        moment = np.array([value], dtype="datetime64" if kind[0] == "d" else "timedelta64")
+        return read_part(moment.astype(kind), part, label)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{label} is made of a date, and {value!r:.40} is none.") from error
+
+
+def _is_time(values: Values) -> bool:
+    return isinstance(values, nw.Series) and isinstance(values.dtype, nw.Time)
+
+
+def _has_zone(values: nw.Series) -> bool:
+    """Return whether pandas has a time zone for a column; narwhals does not know all such types."""
+    return getattr(getattr(values.to_native(), "dtype", None), "tz", None) is not None
+
+
+def _dtype(values: Values) -> Any:
+    native: Any = values if isinstance(values, np.ndarray) else values.to_native()
+    return native.dtype if hasattr(native, "dtype") else native.type
+
+
+def _moments(values: Values) -> np.ndarray:
+    """Return a column as datetime64 of the clock on the wall, or as timedelta64."""
+    array = values if isinstance(values, np.ndarray) else _wall(values).to_numpy()
+    return array.astype(f"{'timedelta64' if array.dtype.kind == 'm' else 'datetime64'}[us]")
+
+
+def _wall(values: nw.Series) -> nw.Series:
+    """Return moments without their time zone, in microseconds."""
+    if isinstance(values.dtype, nw.Datetime) and values.dtype.time_zone is not None:
+        values = values.dt.replace_time_zone(None)
+    elif _has_zone(values):
+        native: Any = values.to_native()
+        values = nw.from_native(native.dt.tz_localize(None), series_only=True)
+    lasting = isinstance(values.dtype, nw.Duration)
+    return values.cast(nw.Duration("us") if lasting else nw.Datetime("us"))
+
+
+def _years(moments: np.ndarray) -> np.ndarray:
+    """Return years with their fraction."""
+    year = moments.astype("datetime64[Y]")
+    begin, end = (y.astype("datetime64[us]") for y in (year, year + np.timedelta64(1, "Y")))
+    return 1970.0 + year.astype(np.int64) + (moments - begin) / (end - begin)
+
+
+def _place(moments: np.ndarray, part: str) -> np.ndarray:
+    """Return the places of moments on the circle of a part."""
+    if part == "month":
+        return moments.astype("datetime64[M]").astype(np.int64) % 12
+    if part == "weekday":
+        return (moments.astype("datetime64[D]").astype(np.int64) + _MONDAY) % 7
+    return moments.astype("datetime64[h]").astype(np.int64) % 24
