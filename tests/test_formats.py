@@ -324,7 +324,7 @@ def needed_rank(name, n_columns, n_outputs):
     return n_columns * n_outputs if name == "cp" else 1 + n_outputs
 
 
-@pytest.mark.parametrize("name", ["cp", "tt", "tr"])
+@pytest.mark.parametrize("name", ["cp", "tt", "tr", "ht", "tucker"])
 @columns_of_interest
 @outputs_of_interest
 @pytest.mark.parametrize("spare", [0, 2])
@@ -344,7 +344,24 @@ def test_linear_start_is_the_linear_model(name, n_columns, n_outputs, spare):
     np.testing.assert_allclose(form.contract(projected, extras), expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["cp", "tt", "tr"])
+@pytest.mark.parametrize("name", ["ht", "tucker"])
+@pytest.mark.parametrize("n_columns", [2, 3])
+@outputs_of_interest
+def test_linear_start_of_large_rank_is_that_of_cp(name, n_columns, n_outputs):
+    dims, rng = DIMS[:n_columns], np.random.default_rng(0)
+    bias, slopes = rng.normal(size=n_outputs), [rng.normal(size=(d, n_outputs)) for d in dims]
+    rank = n_columns * n_outputs
+    form, cp = (networks.resolve(own)(dims, rank, n_outputs) for own in (name, "cp"))
+    cores, extras = form.linear(bias, slopes, generators(n_columns), 0.1)
+    cp_cores, weights = cp.linear(bias, slopes, generators(n_columns), 0.1)
+    for own, other in zip(cores, cp_cores):
+        np.testing.assert_array_equal(own, other)
+    parts = rng.normal(size=(7, n_columns, rank))
+    expected = cp.contract(parts, weights)
+    np.testing.assert_allclose(form.contract(parts, extras), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["cp", "tt", "tr", "ht", "tucker"])
 @outputs_of_interest
 def test_linear_start_says_which_rank_it_needs(name, n_outputs):
     needed = needed_rank(name, 5, n_outputs)
@@ -354,11 +371,11 @@ def test_linear_start_says_which_rank_it_needs(name, n_outputs):
         form.linear(np.zeros(n_outputs), slopes, generators(5), 0.1)
 
 
-@pytest.mark.parametrize("name", ["ht", "tucker", "fm", "pn"])
+@pytest.mark.parametrize("name", ["fm", "pn"])
 def test_linear_start_is_refused_for_formats_without_one(name):
     form = networks.resolve(name)(DIMS, 3)
     slopes = [np.zeros((d, 1)) for d in DIMS]
-    with pytest.raises(ValueError, match=f"cp, tt and tr, not with '{name}'"):
+    with pytest.raises(ValueError, match=f"cp, tt, tr, ht and tucker, not '{name}'"):
         form.linear(np.zeros(1), slopes, generators(5), 0.1)
 
 

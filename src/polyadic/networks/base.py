@@ -147,7 +147,7 @@ class Format(ABC):
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Return cores and extras that predict bias + sum_n phi_n' slopes[n], slopes (d_n, L)."""
         raise ValueError(
-            f"init='linear' works with the formats cp, tt and tr, not with {self.name!r}. "
+            f"init='linear' works with the formats cp, tt, tr, ht and tucker, not {self.name!r}. "
             "Choose init='near_one' or 'gaussian'."
         )
 

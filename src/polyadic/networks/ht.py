@@ -14,6 +14,8 @@ from polyadic.networks.base import (
     weights_without_first,
     with_unit_constants,
 )
+from polyadic.networks.cp import CanonicalPolyadic
+from polyadic.networks.tt import sums_in_parts
 
 
 class HierarchicalTucker(Format):
@@ -101,6 +103,31 @@ class HierarchicalTucker(Format):
             transfer[:, 0, rest[1:], rest[1:]] += 1.0
             extras.append(transfer.reshape(pairs, k * k, k))
         return cores, [*extras, weights_without_first(rngs[-1], k, self.n_outputs)]
+
+    def linear(self, bias, slopes, rngs, sigma):
+        """Embed the linear start of CP; with a rank too small for it, let nodes add up sums.
+
+        With superdiagonal transfer tensors the tree is a CP of the same rank. In the other case a
+        node holds a one and the L sums so far.
+        """
+        k, n_outputs = self.rank, self.n_outputs
+        one = np.arange(k)
+        if k >= self.n_columns * n_outputs:
+            cores, [root] = CanonicalPolyadic(self.dims, k, n_outputs).linear(
+                bias, slopes, rngs, sigma
+            )
+            transfers = [np.zeros((pairs, k * k, k)) for pairs in self.levels()]
+            for transfer in transfers:
+                transfer[:, one * k + one, one] = 1.0
+            return cores, [*transfers, root]
+        cores = sums_in_parts(self, slopes, rngs, sigma)
+        transfers = [np.zeros((pairs, k, k, k)) for pairs in self.levels()]
+        for transfer in transfers:
+            transfer[:, one, 0, one] = 1.0
+            transfer[:, 0, one[1:], one[1:]] = 1.0
+        root = np.zeros((k, n_outputs))
+        root[0], root[1 : 1 + n_outputs] = bias, np.eye(n_outputs)
+        return cores, [*(t.reshape(len(t), k * k, k) for t in transfers), root]
 
 
 def _stack(first: Array, second: Array) -> Array:

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from polyadic.networks.base import Array, Format, balanced_weights, chain, rescaled
+from polyadic.networks.base import (
+    Array,
+    Format,
+    balanced_weights,
+    chain,
+    rescaled,
+    with_unit_constants,
+)
 
 
 class TensorTrain(Format):
@@ -83,6 +90,22 @@ def write_sums(core: np.ndarray, slope: np.ndarray, used: int) -> None:
     core[:, 0, :used] = 0.0
     core[0] += np.eye(len(core[0])) - np.diag(np.diag(core[0]))
     core[:, 0, 1:used] = slope
+
+
+def sums_in_parts(
+    network: Format,
+    slopes: Sequence[np.ndarray],
+    rngs: Sequence[np.random.Generator],
+    sigma: float,
+) -> list[np.ndarray]:
+    """Return cores whose parts are a one, the L sums phi' slopes, and noise without a constant."""
+    used = 1 + slopes[0].shape[1]
+    check_rank(network, used)
+    cores = with_unit_constants(network.noise(rngs, sigma))
+    for core, slope in zip(cores, slopes):
+        core[1:, 0] = 0.0
+        core[:, 1:used] = slope
+    return cores
 
 
 def check_rank(network: Format, needed: int) -> None:

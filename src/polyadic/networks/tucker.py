@@ -13,6 +13,8 @@ from polyadic.networks.base import (
     weights_without_first,
     with_unit_constants,
 )
+from polyadic.networks.cp import CanonicalPolyadic
+from polyadic.networks.tt import sums_in_parts
 
 
 class Tucker(Format):
@@ -79,6 +81,25 @@ class Tucker(Format):
                 rng, k, self.n_outputs
             )
         return cores, [middle.reshape(shape)]
+
+    def linear(self, bias, slopes, rngs, sigma):
+        """Embed the linear start of CP; with a rank too small for it, use one column per entry.
+
+        With a superdiagonal core tensor this is a CP of the same rank. In the other case the entry
+        of the core that takes sum l of column n, and the one of all others, is one.
+        """
+        k, n_columns, n_outputs = self.rank, self.n_columns, self.n_outputs
+        middle = np.zeros((k**n_columns, n_outputs))
+        if k >= n_columns * n_outputs:
+            form = CanonicalPolyadic(self.dims, k, n_outputs)
+            cores, [weights] = form.linear(bias, slopes, rngs, sigma)
+            middle[np.arange(k) * sum(k**n for n in range(n_columns))] = weights
+        else:
+            cores = sums_in_parts(self, slopes, rngs, sigma)
+            middle[0] = bias
+            for n in range(n_columns):
+                middle[(1 + np.arange(n_outputs)) * k**n] = np.eye(n_outputs)
+        return cores, [middle.reshape(self.extra_shapes()[0])]
 
 
 def _outer(parts: Array) -> Array:
