@@ -31,7 +31,7 @@ from polyadic import CPClassifier, CPRegressor
 from polyadic.maps import Hat
 from polyadic.objective import prior
 from polyadic.solvers import loop
-from polyadic.training import members, mixing, screening
+from polyadic.training import forest, members, mixing, screening
 from polyadic.training.strategies import FactorPenalties, MixedPrior
 
 SETS = [
@@ -41,6 +41,18 @@ SETS = [
     "concrete",
     "diabetes",
     "energy",
+    "protein",
+    "pumadyn32nm",
+    "skillcraft",
+    "sml",
+]
+# Long enough for trees, for --trees.
+LONG = [
+    "abalone",
+    "ames",
+    "bike",
+    "california",
+    "hotel",
     "protein",
     "pumadyn32nm",
     "skillcraft",
@@ -62,11 +74,14 @@ def nothing() -> Iterator[None]:
 
 
 def only(kind: str) -> Callable[[], Any]:
-    """Return a context in which the members of one strategy make up the model."""
+    """Return a context in which the members of one strategy make up the model.
+
+    Where it was not trained, as trees are not on short tables, the first strategy takes its place.
+    """
 
     def shares(groups, fits, rows, held_out):
-        own = [group for group in groups if group[0].kind == kind]
-        return own, np.ones(1), []
+        own = [group for group in groups if group[0].kind == kind] or groups
+        return own[:1], np.ones(1), []
 
     return without(members, _find_shares=shares)
 
@@ -93,6 +108,19 @@ def no_seeds(task: Any) -> screening.Screening:
 
 SEARCH = screening.search
 
+
+def forest_of_all_columns(self: Any, rows: Any, number: int) -> forest.Forest:
+    """Return trees that may split on every column, whatever the search found."""
+    kept = self.fits.columns
+    self.fits.columns = list(range(len(rows.columns)))
+    try:
+        return FOREST(self, rows, number)
+    finally:
+        self.fits.columns = kept
+
+
+FOREST = forest.TreeTraining.forest
+
 # What all targets share: name, what is changed inside, parameters that differ from the defaults.
 SHARED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("the defaults", nothing, {}),
@@ -100,9 +128,6 @@ SHARED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("tensor prior alone", only("tensor prior"), {}),
     ("additive alone", only("additive"), {}),
     ("linear alone", only("linear"), {}),
-    ("trees alone", only("trees"), {}),
-    ("no trees", nothing, {"trees": False}),
-    ("share of trees without averaging", without(mixing, deviations=no_deviations), {}),
     ("no linear model", without(members, possible=lambda *args: False), {}),
     ("shares not pulled", without(mixing, _PULL=0.0), {}),
     ("tensor prior of rank 24", without(MixedPrior, ranks=(24, 24)), {}),
@@ -114,8 +139,15 @@ SHARED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("rank 16", nothing, {"rank": 16}),
     ("rank 48", nothing, {"rank": 48}),
 ]
+TREES: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
+    ("trees alone", only("trees"), {}),
+    ("no trees", nothing, {"trees": False}),
+    ("share of trees without averaging", without(mixing, deviations=no_deviations), {}),
+    ("trees on all columns", without(forest.TreeTraining, forest=forest_of_all_columns), {}),
+]
 VARIANTS: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     *SHARED,
+    *TREES,
     ("one strength for all tables", without(FactorPenalties, **ONE_STRENGTH), {}),
     ("one weight for all columns", without(loop, _WEIGHT_PACE=0.0), {}),
     ("48 knots for all tables", nothing, {"maps": Hat(48)}),
@@ -126,6 +158,7 @@ VARIANTS: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
 ]
 CLASS_VARIANTS: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     *SHARED,
+    *TREES,
     ("labels that are certain", without(FactorPenalties, prepare=lambda self, p, maps: p), {}),
     ("no lower limit of the spread", without(prior, _LEAST_TOTAL_SPREAD=0.0), {}),
     ("spreads start 30 times as large", without(prior, _FIRST_TOTAL_SPREAD=30.0), {}),
@@ -177,8 +210,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="only the small sets")
     parser.add_argument("--classes", action="store_true", help="only the tables of classes")
+    parser.add_argument("--trees", action="store_true", help="long sets, lines about trees")
     args = parser.parse_args()
     print(machine())
+    if args.trees:
+        compare(LONG, CPRegressor, [SHARED[0], *TREES])
+        compare(
+            [name for name in CLASSES if name != "breast_cancer"], CPClassifier, [SHARED[0], *TREES]
+        )
+        return
     if not args.classes:
         small = ["airfoil", "concrete", "diabetes", "energy"]
         compare(small if args.quick else SETS, CPRegressor, VARIANTS)

@@ -205,7 +205,7 @@ def trend_alone(X: pd.DataFrame) -> pd.DataFrame:
 def as_numbers(X: pd.DataFrame) -> pd.DataFrame:
     """Replace the date by its parts, all as numbers."""
     when = X.when.dt
-    parts = {"month": when.month, "weekday": when.weekday, "hour": when.hour}
+    parts = {"month": when.month, "weekday": when.day_of_week, "hour": when.hour}
     parts = {name: part.astype(float) for name, part in parts.items() if part.nunique() > 1}
     return trend_alone(X).assign(**parts)
 

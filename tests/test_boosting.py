@@ -20,7 +20,7 @@ LOSSES = {
 }
 
 
-def make(case, n=600, seed=0):
+def make(case, n=600, seed=0, columns_used=None):
     """Return a forest without trees, its rows and its loss."""
     loss, target = LOSSES[case]
     rng = np.random.default_rng(seed)
@@ -32,7 +32,7 @@ def make(case, n=600, seed=0):
     bins = bin_maps([m.fit(x) for m, x in zip(smooth, columns)], rows)
     n_outputs = 3 if isinstance(loss, Softmax) else rows.y.shape[1]
     base = np.broadcast_to(loss.baseline(rows.y, rows.weight), (n_outputs,)).astype(float)
-    return Forest(loss, bins, rows, base, 1), rows, loss
+    return Forest(loss, bins, rows, base, 1, columns_used), rows, loss
 
 
 @pytest.mark.parametrize("case", LOSSES)
@@ -45,6 +45,17 @@ def test_the_nodes_predict_what_training_has_reached(case):
     np.testing.assert_allclose(raw, forest.raw, rtol=1e-12, atol=1e-12)
     before = loss.value(rows.y, np.tile(forest.base, (len(rows), 1)), rows.weight)
     assert loss.value(rows.y, raw, rows.weight) < 0.9 * before
+
+
+@pytest.mark.parametrize("case", LOSSES)
+def test_trees_split_on_the_columns_that_they_are_given(case):
+    forest, rows, _ = make(case, columns_used=[2, 0])
+    forest.grow(6)
+    trees = forest.first(6)
+    assert set(trees.nodes.column.tolist()) == {-1, 0, 2}
+    raw = np.tile(forest.base, (len(rows), 1))
+    trees.add_to(raw, rows.columns)
+    np.testing.assert_allclose(raw, forest.raw, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("case", LOSSES)

@@ -114,18 +114,27 @@ class Forest:
     base : (L,)
         The prediction to start from.
     seed : int
+    columns : list of int, optional
+        The columns that trees may split on; by default all.
     """
 
     def __init__(
-        self, loss: Loss, maps: list[FeatureMap], rows: CodedRows, base: np.ndarray, seed: int
+        self,
+        loss: Loss,
+        maps: list[FeatureMap],
+        rows: CodedRows,
+        base: np.ndarray,
+        seed: int,
+        columns: Sequence[int] | None = None,
     ):
         self.maps, self.base = maps, base
-        dims = [m.dim for m in maps]
-        bins = np.array([m.encode(x)[0][:, 0] for m, x in zip(maps, rows.columns)], np.uint8)
+        self.columns = np.arange(len(maps)) if columns is None else np.array(columns)
+        used = [(maps[n], rows.columns[n]) for n in self.columns]
+        self.dims = [m.dim for m, _ in used]
         self.table = boosting.Table(
-            bins=bins,
-            start=np.concatenate(([0], np.cumsum(dims))),
-            categorical=np.array([m.kind == "categorical" for m in maps]),
+            bins=np.array([m.encode(x)[0][:, 0] for m, x in used], np.uint8),
+            start=np.concatenate(([0], np.cumsum(self.dims))),
+            categorical=np.array([m.kind == "categorical" for m, _ in used]),
             y=np.ascontiguousarray(rows.y, dtype=np.float64),
             # By rows: limits of the kernel are numbers of rows, whatever the unit of weights.
             weight=rows.weight * (rows.effective_rows() / rows.weight.sum()),
@@ -135,7 +144,7 @@ class Forest:
             rate=_RATE,
             most_leaves=_LEAVES,
             least_rows=_LEAST_ROWS,
-            split_columns=ceil(_COLUMN_SHARE * len(maps)),
+            split_columns=ceil(_COLUMN_SHARE * len(self.columns)),
         )
         self.raw = np.tile(base, (len(rows), 1))
         self.state = np.array([seed], np.uint64)
@@ -143,7 +152,7 @@ class Forest:
 
     def grow(self, n_rounds: int) -> None:
         """Grow trees for this many rounds more."""
-        n_trees, n_columns = n_rounds * len(self.base), len(self.maps)
+        n_trees, n_columns = n_rounds * len(self.base), len(self.columns)
         n_nodes, n_sets = n_trees * (2 * _LEAVES - 1), 0
         if self.table.categorical.any():
             n_sets = n_trees * (_LEAVES - 1)
@@ -153,7 +162,7 @@ class Forest:
             missing=np.empty(n_nodes, np.uint8),
             left=np.empty(n_nodes, np.int32),
             right=np.empty(n_nodes, np.int32),
-            sets=np.empty((n_sets, max(m.dim for m in self.maps)), np.uint8),
+            sets=np.empty((n_sets, max(self.dims)), np.uint8),
             value=np.empty(n_nodes),
             root=np.empty(n_trees, np.int64),
             counts=np.zeros(3, np.int64),
@@ -161,7 +170,7 @@ class Forest:
         n_bins = int(self.table.start[-1])
         work = boosting.Workspace.make(len(self.raw), n_columns, n_bins, _LEAVES)
         boosting.boost(self.settings, self.table, n_rounds, self.raw, grown, work, self.state)
-        self.parts.append(_read(self.maps, grown, len(self.base)))
+        self.parts.append(_read(self.maps, self.columns, grown, len(self.base)))
 
     def first(self, n_rounds: int) -> Trees:
         """Return the trees of the first rounds."""
@@ -169,14 +178,16 @@ class Forest:
         return join(self.parts, ones.tolist()).part(0, n_rounds * len(self.base))
 
 
-def _read(maps: list[FeatureMap], grown: boosting.Grown, n_outputs: int) -> Trees:
-    """Return what was grown as a forest."""
+def _read(
+    maps: list[FeatureMap], columns: np.ndarray, grown: boosting.Grown, n_outputs: int
+) -> Trees:
+    """Return what was grown on these columns as a forest."""
     n_trees, n_nodes, n_sets = grown.counts
     root = grown.root[:n_trees]
     shift = np.repeat(root, np.diff(np.append(root, n_nodes)))
     inner = grown.column[:n_nodes] >= 0
     nodes = Nodes(
-        column=grown.column[:n_nodes].copy(),
+        column=np.where(inner, columns[grown.column[:n_nodes]], -1).astype(np.int32),
         place=grown.place[:n_nodes].copy(),
         missing=grown.missing[:n_nodes].copy(),
         left=np.where(inner, grown.left[:n_nodes] + shift, -1).astype(np.int32),
@@ -246,7 +257,7 @@ class TreeTraining:
         """Return a forest of these rows, without trees yet."""
         plan = self.plan
         seed = int(np.random.default_rng((plan.seed, number, 2)).integers(1, 2**31))
-        return Forest(plan.loss, self.maps, rows, plan.intercept, seed)
+        return Forest(plan.loss, self.maps, rows, plan.intercept, seed, self.fits.columns)
 
     def grow(self, forests: Sequence[Forest], held_out: Sequence[CodedRows | None]) -> np.ndarray:
         """Grow forests while their held-out losses fall; return the mean after every few rounds."""
