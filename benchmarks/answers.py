@@ -4,6 +4,8 @@ Printed is the share of a default fit's time, the median of three fits per set. 
 run in every fit; a progress bar or a callback costs time only where it is asked for.
 
     python benchmarks/answers.py
+
+Uses internals: it imports modules of polyadic that are not public.
 """
 
 from __future__ import annotations

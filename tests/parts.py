@@ -20,6 +20,7 @@ from polyadic.networks.trees import Trees
 from polyadic.objective import penalties
 from polyadic.solvers.adam import Adam
 from polyadic.solvers.als import ALS
+from polyadic.solvers.core_sweeps import CoreSweeps
 from polyadic.solvers.riemannian import Riemannian
 from polyadic.solvers.sequences import AdamThenAls, AlsThenAdam
 from polyadic.solvers.torch_solver import TorchOptim
@@ -194,6 +195,7 @@ SOLVERS = {
     "als": ALS(max_iter=3),
     "als+adam": AlsThenAdam(ALS(max_iter=1), Adam(max_iter=10, batch_size=16)),
     "adam+als": AdamThenAls(Adam(max_iter=10, batch_size=16), ALS(max_iter=2)),
+    "als of networks": CoreSweeps(max_iter=3),
     "riemannian": Riemannian(max_iter=5, batch_size=16),
     "torch": TorchOptim(max_iter=10, batch_size=16),
 }

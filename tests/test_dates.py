@@ -7,7 +7,6 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pandas as pd
 import polars as pl
-import pyarrow as pa
 import pytest
 from frames import FRAMES, frames
 from hypothesis import given
@@ -83,11 +82,10 @@ def test_a_part_is_made_where_its_values_come_back(first, step, count, parts):
     assert useful_parts(days.to_numpy()) == parts
 
 
-@pytest.mark.parametrize("make", [pl.Series, pa.array], ids=["polars", "pyarrow"])
-def test_a_time_of_day_is_its_hour(make):
-    times = make([dt.time(9, 30), None, dt.time(23, 59)])
-    frame = {"at": times, "x": [1.0, 2.0, 3.0]}
-    columns, coded = Columns.learn(pl.DataFrame(frame) if make is pl.Series else pa.table(frame))
+@pytest.mark.parametrize("kind", ["polars", "pyarrow", "pandas-pyarrow"])
+def test_a_time_of_day_is_its_hour(kind):
+    times = [dt.time(9, 30), None, dt.time(23, 59)]
+    columns, coded = Columns.learn(FRAMES[kind]({"at": times, "x": [1.0, 2.0, 3.0]}))
     assert columns.names == ["at (hour)", "x"]
     assert columns.columns[0].categories == (9, 23)
     assert coded[0].tolist() == [0, -1, 1]
@@ -206,6 +204,8 @@ def test_parts_have_maps_on_circles_and_take_others_by_name():
         model.set_params(maps={"when (month)": Fourier(1)}).fit(X, y)
     with pytest.raises(ValueError, match=r"'when \(second\)', which X does not have"):
         model.set_params(maps={"when (second)": Fourier(1)}).fit(X, y)
+    with pytest.raises(ValueError, match=r"'when \(days\)', which there is not. Choose from"):
+        model.set_params(maps={"when (days)": Fourier(1)}).fit(X, y)
 
 
 # ---- models --------------------------------------------------------------------------------------
@@ -240,6 +240,37 @@ def test_a_row_takes_a_date_as_text_and_none_for_missing():
     assert read_moment(dt.timedelta(days=3), "days", "").tolist() == [3.0]
     with pytest.raises(ValueError, match="'spring' is none"):
         read_moment("spring", "month", "Column 'sold'")
+
+
+def test_a_row_with_a_time_zone_is_read_as_the_table_is():
+    zone = dt.timezone(dt.timedelta(hours=-5))
+    moment = dt.datetime(2024, 5, 1, 23, tzinfo=zone)
+    for own in (moment, moment.isoformat(), pd.Timestamp(moment)):
+        assert read_moment(own, "hour", "").tolist() == [23]
+        assert read_moment(own, "weekday", "").tolist() == [2]
+    with pytest.raises(ValueError, match="3 is none"):
+        read_moment(3, "days", "Column 'took'")
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NaT])
+def test_dates_of_another_type_are_read_where_each_is_a_date_or_missing(fitted, missing):
+    model, X, _ = fitted
+    few = X[:3]
+    alone = few[:1].assign(when=pd.Series([missing], dtype=object))
+    np.testing.assert_array_equal(model.predict(alone), model.predict(few[:1].assign(when=pd.NaT)))
+    objects = few.assign(when=few.when.astype(object))
+    np.testing.assert_array_equal(model.predict(objects), model.predict(few))
+    rows = few.to_numpy().tolist()
+    with pytest.warns(UserWarning, match="feature names"):
+        np.testing.assert_array_equal(model.predict(rows), model.predict(few))
+
+
+def test_a_date_column_without_a_name_is_found_again():
+    table = pd.DataFrame({"": pd.to_datetime(HOURS), "b": 1.0})
+    columns, coded = Columns.learn(table)
+    assert columns.sources == ["", "b"]
+    for own, again in zip(coded, columns.code(table)):
+        np.testing.assert_array_equal(own, again)
 
 
 def test_missing_dates_are_neutral_where_training_had_none(fitted):

@@ -78,7 +78,7 @@ class Column:
     @property
     def source(self) -> str:
         """The name of the table's column."""
-        return self.part_of or self.name
+        return self.name if self.part_of is None else self.part_of
 
     @property
     def ordered(self) -> bool:

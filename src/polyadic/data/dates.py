@@ -6,12 +6,14 @@ come back: they are categories on a circle. A time of day is its hour; a duratio
 
 from __future__ import annotations
 
+import datetime as dt
+from numbers import Real
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 
-from polyadic.data.tables import Scalar, Values, is_null
+from polyadic.data.tables import Scalar, Values, is_missing
 
 CIRCLES: dict[str, tuple[Scalar, ...]] = {
     "month": (
@@ -37,7 +39,7 @@ PARTS = (*TRENDS, *CIRCLES)
 _TIMES = (nw.Date, nw.Datetime, nw.Time, nw.Duration)
 # A part is worth a column where moments are further apart than this: otherwise none of its values
 # comes back, and it says nothing that the trend does not.
-_ROUND = {
+_PERIOD = {
     "month": np.timedelta64(366, "D"),
     "weekday": np.timedelta64(7, "D"),
     "hour": np.timedelta64(1, "D"),
@@ -66,7 +68,7 @@ def useful_parts(values: Values) -> list[str]:
         return ["days"]
     known = moments[~np.isnat(moments)]
     span = np.ptp(known) if len(known) else np.timedelta64(0, "D")
-    found = [part for part, once in _ROUND.items() if span > once]
+    found = [part for part, once in _PERIOD.items() if span > once]
     return ["year", *(part for part in found if len(np.unique(_place(known, part))) > 1)]
 
 
@@ -77,19 +79,16 @@ def read_part(values: Values, part: str, label: str) -> np.ndarray:
     >>> read_part(days, "year", "Column 0"), read_part(days, "month", "Column 0")
     (array([2024.5,    nan]), array([ 6, -1]))
     """
-    if isinstance(values, nw.Series) and is_null(values):
-        kind = "timedelta64[us]" if part == "days" else "datetime64[us]"
-        values = np.full(len(values), "NaT", kind)
     if isinstance(values, nw.Series) and isinstance(values.dtype, nw.Time) and part == "hour":
-        hours = [-1 if time is None else time.hour for time in values.to_list()]
+        hours = [-1 if is_missing(time) else time.hour for time in values.to_list()]
         return np.array(hours, dtype=np.int64)
-    moments = _moments(values) if holds_dates(values) and not _is_time(values) else None
+    known = holds_dates(values) and not _is_time(values)
+    moments = _moments(values) if known else _from_objects(values, part)
     if moments is None or (moments.dtype.kind == "m") != (part == "days"):
-        wanted = "durations" if part == "days" else "dates"
+        wanted, how = ("durations", "timedelta") if part == "days" else ("dates", "datetime")
         raise ValueError(
             f"{label} was fitted on {wanted}, and has the type {_dtype(values)}. Convert it, by "
-            f"pandas.{'to_timedelta' if part == 'days' else 'to_datetime'} for example; NaT means "
-            "missing."
+            f"pandas.to_{how} for example; NaT means missing."
         )
     if part == "days":
         return moments / _DAY
@@ -105,14 +104,37 @@ def read_moment(value: Any, part: str, label: str) -> np.ndarray:
     >>> read_moment("2024-05-31", "month", "Column 'sold'")
     array([4])
     """
-    if part == "hour" and hasattr(value, "hour") and not hasattr(value, "year"):
+    if part == "hour" and isinstance(value, dt.time):
         return np.array([value.hour])
-    kind = "timedelta64[us]" if part == "days" else "datetime64[us]"
     try:
-        moment = np.array([value], dtype="datetime64" if kind[0] == "d" else "timedelta64")
-        return read_part(moment.astype(kind), part, label)
+        if isinstance(value, Real):
+            raise TypeError("a number is no date")
+        if isinstance(value, str) and part != "days":
+            value = dt.datetime.fromisoformat(value)
+        moment = np.array([_without_zone(value)], dtype=_kind(part))
+        return read_part(moment, part, label)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{label} is made of a date, and {value!r:.40} is none.") from error
+        what = "duration" if part == "days" else "date"
+        raise ValueError(f"{label} is made of a {what}, and {value!r:.40} is none.") from error
+
+
+def _kind(part: str) -> str:
+    return "timedelta64[us]" if part == "days" else "datetime64[us]"
+
+
+def _without_zone(value: Any) -> Any:
+    """Return a moment of the standard library or pandas as the clock on the wall shows it."""
+    return value if getattr(value, "tzinfo", None) is None else value.replace(tzinfo=None)
+
+
+def _from_objects(values: Values, part: str) -> np.ndarray | None:
+    """Return a column of another type, if every value is missing, a date or a duration."""
+    items = values.tolist() if isinstance(values, np.ndarray) else values.to_list()
+    wanted = dt.timedelta if part == "days" else dt.date  # of which datetime is a kind
+    if not all(isinstance(item, wanted) or is_missing(item) for item in items):
+        return None
+    plain = [None if is_missing(item) else _without_zone(item) for item in items]
+    return np.array(plain, dtype=_kind(part))
 
 
 def _is_time(values: Values) -> bool:

@@ -144,9 +144,9 @@ def unsuitable(values: Values, label: str) -> ValueError:
     if isinstance(values, nw.Series) and values.dtype.is_nested():
         return ValueError(f"{label} has the type {dtype}: {_SEVERAL_VALUES}")
     return ValueError(
-        f"{label} has the type {dtype}, which is neither a number nor a category. Turn it into "
-        "numbers, drop it, or name it in categorical_features to make each distinct value a "
-        "category."
+        f"{label} has the type {dtype}, which is neither a number, a date nor a category. Turn it "
+        "into numbers or dates (a period by .dt.to_timestamp()), drop it, or name it in "
+        "categorical_features to make each distinct value a category."
     )
 
 

@@ -38,11 +38,13 @@ class TNRegressor(Regression, TNEstimator):
     init : str or init, default="near_one"
         "near_one", "gaussian", "linear", or an instance from `polyadic.inits`.
     solver : str, default="Adam"
-        The name of an optimiser in `torch.optim`, or "riemannian" for format="tt" (Exponential
-        Machines), which does not use `ema_decay` and refuses numbers above 0 for `l2` and
-        `smoothness`, since cores are not unique on the manifold.
+        The name of an optimiser in `torch.optim`; "als", sweeps of least squares over one core at a
+        time, for every format, on the CPU, without learning rates, batches and averages; or
+        "riemannian" for format="tt" (Exponential Machines), which does not use `ema_decay` and
+        refuses numbers above 0 for `l2` and `smoothness`, since cores are not unique on the
+        manifold.
     max_iter : int or "auto", default="auto"
-        Epochs; "auto" depends on the numbers of rows and columns.
+        Epochs; "auto" depends on the numbers of rows and columns. With "als" sweeps, up to 20.
     max_time : float or None, default=None
         Seconds after which a fit starts nothing new: it keeps the best that it has so far. The
         current epoch, or column of a sweep, is finished. Results then depend on the machine.
@@ -212,11 +214,13 @@ class TNClassifier(Classification, TNEstimator):
     init : str or init, default="near_one"
         "near_one", "gaussian", "linear", or an instance from `polyadic.inits`.
     solver : str, default="Adam"
-        The name of an optimiser in `torch.optim`, or "riemannian" for format="tt" (Exponential
-        Machines), which does not use `ema_decay` and refuses numbers above 0 for `l2` and
-        `smoothness`, since cores are not unique on the manifold.
+        The name of an optimiser in `torch.optim`; "als", sweeps of least squares over one core at a
+        time, for every format, on the CPU, without learning rates, batches and averages; or
+        "riemannian" for format="tt" (Exponential Machines), which does not use `ema_decay` and
+        refuses numbers above 0 for `l2` and `smoothness`, since cores are not unique on the
+        manifold.
     max_iter : int or "auto", default="auto"
-        Epochs; "auto" depends on the numbers of rows and columns.
+        Epochs; "auto" depends on the numbers of rows and columns. With "als" sweeps, up to 20.
     max_time : float or None, default=None
         Seconds after which a fit starts nothing new: it keeps the best that it has so far. The
         current epoch, or column of a sweep, is finished. Results then depend on the machine.

@@ -129,8 +129,12 @@ class TNEstimator(TableEstimator):
                 f"format={self.format!r} works on raw columns: leave maps='auto', "
                 f"got {self.maps!r}."
             )
-        raw = {"numeric": Polynomial(2), "categorical": OneHot()}
-        return [raw[column.kind].clone() for column in self.columns_.columns]
+        return [
+            Polynomial(2)
+            if column.kind == "numeric"
+            else OneHot(along="circle" if column.circle else None)
+            for column in self.columns_.columns
+        ]
 
     def _check_format(self, maps: list[FeatureMap], n_rows: int) -> None:
         """Refuse, before anything is allocated, a format that cannot be trained."""

@@ -154,7 +154,10 @@ def _unite(first: Columns, second: Columns) -> tuple[Columns, list[Codes]]:
             for one in codes:
                 one.append(None)
             continue
-        every = sort_categories([*known[0], *known[1]], CIRCLES.get(pair[0].part or "", ()))
+        order = CIRCLES.get(pair[0].part or "", ())
+        if pair[0].has_order:
+            order = (*known[0], *known[1])
+        every = sort_categories([*known[0], *known[1]], order)
         columns.append(replace(pair[0], categories=every))
         for one, column in zip(codes, pair):
             one.append(np.array([column.code_of.get(c, -1) for c in every], dtype=np.int64))

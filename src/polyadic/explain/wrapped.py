@@ -110,7 +110,8 @@ def _behind(model: FittedModel, steps: Any) -> FittedModel:
     if not steps.steps:
         return model
     inner = model.columns_
-    names = _names_after(steps, inner.names)
+    has_parts = inner.names != inner.sources  # of dates, which have names of their own
+    names = inner.names if has_parts else _names_after(steps, inner.names)
     columns = [replace(column, name=name) for column, name in zip(inner.columns, names)]
     out: Any = copy.copy(model)
     out.columns_ = SteppedColumns(columns, inner.named, inner, steps)

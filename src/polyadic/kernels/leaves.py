@@ -88,37 +88,18 @@ def _patterns(terms, r, bins, out):
 # ---- the marginals -------------------------------------------------------------------------------
 
 
-@inner_exact
-def _share_of_known(terms, mass, p, q):
-    """Return the share of the rows that have a value, and meet both conditions of a column."""
-    n = terms.column[p]
-    if terms.high[p] == SET:
-        row = terms.low[p] - mass.set_first[n]
-        return mass.both[
-            mass.set_start[n] + row * mass.set_count[n] + terms.low[q] - mass.set_first[n]
-        ]
-    low, high = max(terms.low[p], terms.low[q]), min(terms.high[p], terms.high[q])
-    if low > high:
-        return 0.0
-    return mass.cumulated[mass.start[n] + high] - mass.cumulated[mass.start[n] + low - 1]
-
-
-@inner_exact
-def shared(terms, mass, p, q):
-    """Return the mean of the product of both conditions, which are on the same column."""
-    missing = terms.missing[p] * terms.missing[q] * mass.missing[terms.column[p]]
-    return _share_of_known(terms, mass, p, q) + missing
-
-
 @jit_exact
 def condition_means(terms, mass, out):
     """Write the share of the rows that meet each condition, (P,)."""
     for p in range(len(out)):
-        if terms.high[p] == SET:
-            known = mass.of_set[terms.low[p]]
-        else:
-            known = _share_of_known(terms, mass, p, p)
-        out[p] = known + terms.missing[p] * mass.missing[terms.column[p]]
+        n, low, high = terms.column[p], terms.low[p], terms.high[p]
+        known = 0.0
+        if high == SET:
+            known = mass.of_set[low]
+        elif low <= high:
+            start = mass.start[n]
+            known = mass.cumulated[start + high] - mass.cumulated[start + low - 1]
+        out[p] = known + terms.missing[p] * mass.missing[n]
 
 
 @jit_exact

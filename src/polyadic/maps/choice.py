@@ -48,7 +48,8 @@ def choose_maps(maps: Any, columns: Sequence[_Column], resolve) -> list[FeatureM
 
     `maps` is "auto", one map for all columns of its kind, or a dict from column name or position to
     map; the remaining columns get hats if they are numeric and one-hot if they are categorical. A
-    part of a date is meant by its own name, or by that of the date.
+    part of a date is meant by its own name. A map of numbers under the name of the date is for its
+    year or days; one of categories makes every date a category.
     """
     special: dict[Any, FeatureMap] = {}
     chosen: dict[str, FeatureMap] = {"numeric": Hat(), "categorical": OneHot()}
@@ -58,8 +59,14 @@ def choose_maps(maps: Any, columns: Sequence[_Column], resolve) -> list[FeatureM
     elif not (isinstance(maps, str) and maps == "auto"):
         own = resolve(maps)
         chosen[own.kind] = own
-        circle = own if own.kind == "categorical" else circle
     place = {name: n for n, name in enumerate(dict.fromkeys(c.source for c in columns))}
+    names = [column.name for column in columns]
+    unknown = [k for k in special if isinstance(k, str) and k not in place and k not in names]
+    if unknown:
+        raise ValueError(
+            f"maps names the column {unknown[0]!r}, which there is not. Choose from: "
+            f"{', '.join(map(repr, names))}."
+        )
     out = []
     for column in columns:
         own = circle if column.circle else chosen[column.kind]

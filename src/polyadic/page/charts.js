@@ -48,6 +48,9 @@ function step(x, largest) {
   );
 }
 
+/* Write a round number beside an axis: with all of its digits. */
+const mark = (x) => format(x, 8);
+
 const signed = (x, digits = 3) => (x > 0 ? "+" : "") + format(x, digits);
 
 function percent(share) {
@@ -112,13 +115,13 @@ function rules(root, y, values, left, right) {
   for (const value of values) {
     const zero = value === 0 ? "zero" : "rule";
     root.append(draw("line", { x1: left, x2: right, y1: y(value), y2: y(value), class: zero }));
-    root.append(label(left - 6, y(value) + 3.5, format(value, 3), { "text-anchor": "end" }));
+    root.append(label(left - 6, y(value) + 3.5, mark(value), { "text-anchor": "end" }));
   }
 }
 
 function footing(root, x, values, at) {
   for (const value of values)
-    root.append(label(x(value), at, format(value, 4), { "text-anchor": "middle" }));
+    root.append(label(x(value), at, mark(value), { "text-anchor": "middle" }));
 }
 
 // ---- charts -------------------------------------------------------------------------------------
@@ -231,7 +234,7 @@ function heatMap(names, axes, value, report) {
   for (let i = 0; i < counts[0]; i++)
     for (let j = 0; j < counts[1]; j++) if (strength([i, j]) > strength(at)) at = [i, j];
   const most = strength(at);
-  const say = (axis, k) => (axis.categories ? axis.categories[k] : format(axis.grid[k]));
+  const say = (axis, k) => (axis.categories ? axis.categories[k] : format(axis.grid[k], 6));
   const corner = ([i, j]) => ({ x: left + i * wide, y: bottom - (j + 1) * tall });
   const cursor = draw("rect", { class: "cursor", width: wide, height: tall });
   const look = (cell) => {
@@ -302,7 +305,7 @@ function heatAxis(root, axis, step, place) {
   }
   const [low, high] = [axis.grid[0], axis.grid[axis.grid.length - 1]];
   const at = scale(low, high, 0.5 * step, (axis.grid.length - 0.5) * step);
-  for (const t of ticks(low, high, 4)) place(at(t), format(t));
+  for (const t of ticks(low, high, 4)) place(at(t), mark(t));
 }
 
 /* The legend of a heat map's colours. */

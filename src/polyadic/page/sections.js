@@ -356,7 +356,7 @@ function columnTable(data) {
   const rows = data.columns.map((column, n) => {
     const spread =
       column.kind === "numeric"
-        ? column.middle.map((m) => format(m)).join("  ·  ")
+        ? column.middle.map((m) => describeValue(column, m)).join("  ·  ")
         : topCategories(column);
     return make(
       "tr",

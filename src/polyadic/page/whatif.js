@@ -86,7 +86,7 @@ function numberControl(column, n, state) {
     root.dataset.value = x;
     if (active !== box) box.value = absent ? "" : brief(x);
     if (active !== slider && !absent) slider.value = nearest(stops, x);
-    slider.setAttribute("aria-valuetext", absent ? "missing" : format(x));
+    slider.setAttribute("aria-valuetext", describeValue(column, x));
   };
   const move = (x, active) => {
     show(x, active);

@@ -32,9 +32,9 @@ from polyadic.solvers.loop import Schedule, TrainingLoop
 # All chosen by hand.
 MAX_SWEEPS = 20  # max_iter="auto"
 PATIENCE = 3  # sweeps without progress, for n_iter_no_change=None
-_HALVINGS = 12  # lengths of a step that are tried, each half of the one before
+HALVINGS = 12  # lengths of a step that are tried, each half of the one before
 _LONGEST_STEP = 8.0  # a step is doubled up to this length while the objective falls
-_TINY = np.finfo(float).tiny
+TINY = np.finfo(float).tiny
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class AlsLoop(TrainingLoop):
         for slots in self.slots:
             begins = slots.bounds[:-1][np.diff(slots.bounds) > 0]
             cells = np.add.reduceat(pulls[slots.order], begins, axis=0)
-            gains.append(np.sum(cells[:, :-1] ** 2 / np.maximum(cells[:, -1:], _TINY)))
+            gains.append(np.sum(cells[:, :-1] ** 2 / np.maximum(cells[:, -1:], TINY)))
         return np.argsort(-np.array(gains), kind="stable").tolist()
 
     # ---- a sweep --------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ class AlsLoop(TrainingLoop):
             kernel.weight_moments(product, width, model, k, workspace, moments, gradient)
             matrix = (moments.reshape(width, width) + 2.0 * z) * np.outer(free, free)
             gradient = (gradient + 2.0 * (z @ c[k])) * free
-            floor = FLOOR * matrix.max() + _TINY
+            floor = FLOOR * matrix.max() + TINY
             args = (self.damping, floor, dense_workspace, step[k])
             solved = banded.solve_dense(matrix.ravel(), gradient, *args)
             if not (solved and np.all(np.isfinite(step[k]))):
@@ -346,7 +346,7 @@ class AlsLoop(TrainingLoop):
             return self.loss - start + t * linear + t * t * square
 
         share, best = 0.0, 0.0
-        for t in 0.5 ** np.arange(_HALVINGS):
+        for t in 0.5 ** np.arange(HALVINGS):
             best = rise(t)
             if best < 0.0:
                 share = float(t)

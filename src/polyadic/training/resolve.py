@@ -20,6 +20,7 @@ from polyadic.networks.cp import CPCores
 from polyadic.objective.losses import Loss
 from polyadic.solvers import inits
 from polyadic.solvers.adam import Adam
+from polyadic.solvers.als import MAX_SWEEPS
 from polyadic.solvers.blocks import working_memory
 from polyadic.solvers.contract import Solver, check_loss
 from polyadic.solvers.registry import FUSED, NETWORKS
@@ -447,6 +448,7 @@ def _solver(params: CPSettings, name: str, decisions: Decisions) -> Solver:
 def resolve_tn(params: Settings, task: Task, init: Any) -> Plan:
     """Return the plan of a tensor network: one member, on the torch engine."""
     decisions = Decisions(params, task, TN_PEAK_RATE)
+    decisions.usual_sweeps = MAX_SWEEPS
     strategy = _factor_penalties(params)
     decisions.note("solver", params.solver, "as given")
     decisions.note("strategy", strategy, "for every network")

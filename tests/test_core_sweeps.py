@@ -1,0 +1,210 @@
+"""Sweeps over the arrays of any network: every step against brute force, and what is learnt."""
+
+import needs
+import numpy as np
+import parts
+import pytest
+
+from polyadic import TNClassifier, TNRegressor, losses, maps, networks
+from polyadic.data.features import encode
+from polyadic.networks.cores import make_cores
+from polyadic.objective.penalties import Order, emphasis, ridge, smoothness
+from polyadic.objective.problem import Problem, Rows
+from polyadic.solvers import core_sweeps
+from polyadic.solvers.core_sweeps import ColumnSlots, CoreLoop, CoreSweeps
+
+torch = needs.package("torch")
+
+
+def cases(some):
+    """Try a test on these formats."""
+    return pytest.mark.parametrize("case", some, ids=lambda case: f"{case[0]}{case[1]}")
+
+
+# A polynomial network of a higher order is not linear in the core of a column.
+LINEAR = [c for c in parts.FORMATS if c[0] != "pn" or c[1]["order"] == 1]
+every_format = cases(parts.FORMATS)
+every_loss = pytest.mark.parametrize(
+    "loss", [losses.SquaredError(), losses.Logistic(), losses.Softmax()], ids=repr
+)
+
+
+def make_loop(case, loss=None, penalised=True, n=80, damping=1e-9):
+    """Return a run that has not begun: hats, categories and a polynomial, with missing values."""
+    name, kwargs = case
+    rng = np.random.default_rng(0)
+    columns = [rng.normal(size=n), rng.integers(-1, 4, n), rng.normal(size=n)]
+    columns[0][::9] = np.nan
+    family = [maps.Hat(5), maps.OneHot(), maps.Polynomial(3)]
+    form = networks.FORMATS[name]
+    if not form.constants:
+        family = [maps.Polynomial(2), maps.OneHot(), maps.Polynomial(2)]
+    family = [m.fit(x) for m, x in zip(family, columns)]
+    loss = loss or losses.SquaredError()
+    n_outputs = 3 if isinstance(loss, losses.Softmax) else 1
+    y = np.nan_to_num(columns[0]) * columns[2] + columns[1]
+    if not isinstance(loss, losses.SquaredError):
+        y = np.digitize(y, np.quantile(y, [1 / 3, 2 / 3] if n_outputs == 3 else [0.5]))
+    rows = Rows(encode(family, columns), y[:, None].astype(float), rng.random(n) + 0.5)
+    problem = Problem(
+        rows, rows, loss, np.zeros(n_outputs), [m.degrees for m in family], extras_l2=0.001
+    )
+    if penalised:
+        problem = problem.penalised(ridge(family, 0.01), smoothness(family, 0.02))
+        if form.is_network:
+            problem = problem.penalised(Order(0.003, emphasis(family, 1.5)))
+    built = form(problem.local.dims.tolist(), n_outputs=n_outputs, **kwargs)
+    rngs = [np.random.default_rng(k) for k in range(4)]
+    cores = make_cores(built, *built.gaussian(rngs, 0.7), problem.intercept)
+    return CoreLoop(CoreSweeps(damping=damping), problem, cores)
+
+
+def objective(loop):
+    return loop.measured(loop.raw) + loop.penalty()
+
+
+def arrays(loop):
+    return [*loop.factors, *loop.extras]
+
+
+def slope_by_differences(loop, array):
+    """Return the derivative of the objective by every entry of an array."""
+    out = np.empty_like(array)
+    for place in np.ndindex(*array.shape):
+        before, step, found = array[place], 1e-5, []
+        for sign in (1, -1):
+            array[place] = before + sign * step
+            found.append(loop.measured(loop.predicted()) + loop.penalty())
+        array[place] = before
+        out[place] = (found[0] - found[1]) / (2 * step)
+    return out
+
+
+@every_format
+@every_loss
+def test_no_update_raises_the_objective_and_the_predictions_are_kept(case, loss):
+    loop = make_loop(case, loss)
+    last = objective(loop)
+    for _ in range(2):
+        for k in range(len(arrays(loop))):
+            n = len(loop.factors)
+            loop.update_core(k) if k < n else loop.update_extra(k - n)
+            assert objective(loop) <= last + 1e-12 * abs(last)
+            last = objective(loop)
+            np.testing.assert_allclose(loop.raw, loop.predicted(), rtol=1e-12, atol=1e-12)
+
+
+@cases(LINEAR)
+def test_a_core_is_moved_to_its_minimum(case):
+    loop = make_loop(case)
+    for n, core in enumerate(loop.factors):
+        loop.update_core(n)
+        slope = slope_by_differences(loop, core)
+        np.testing.assert_allclose(slope, 0.0, atol=1e-6)
+
+
+@cases([("tt", {"rank": 3}), ("cp", {"rank": 3}), ("fm", {"rank": 3})])
+def test_an_array_of_no_column_is_moved_to_its_minimum(case, monkeypatch):
+    monkeypatch.setattr(core_sweeps, "_ENOUGH", 1e-10)
+    monkeypatch.setattr(core_sweeps, "_STEPS", 200)
+    loop = make_loop(case)
+    for k, extra in enumerate(loop.extras):
+        loop.update_extra(k)
+        np.testing.assert_allclose(slope_by_differences(loop, extra), 0.0, atol=1e-6)
+
+
+@cases([("tt", {"rank": 3}), ("ht", {"rank": 3}), ("tucker", {"rank": 2})])
+def test_large_cores_are_solved_by_their_band_and_the_constant_apart(case, monkeypatch):
+    whole, parts_of = make_loop(case), make_loop(case)
+    for n in range(3):
+        for _ in range(2):
+            whole.update_core(n)
+        monkeypatch.setattr(core_sweeps, "_SMALL_CORE", 1)
+        for _ in range(20):
+            parts_of.update_core(n)
+        monkeypatch.undo()
+        assert objective(parts_of) == pytest.approx(objective(whole), rel=0.02)
+
+
+@cases(parts.NETWORKS)
+def test_the_metric_of_a_column_is_that_of_the_order_penalty(case):
+    loop = make_loop(case)
+    whole = float(loop.order_norm(loop.weighed_factors(), loop.tensors()))
+    for n, (core, b) in enumerate(zip(loop.factors, loop.problem.order.emphasis)):
+        scaled = core * b[:, None]
+        half = 0.5 * np.sum(scaled * (scaled @ loop.order_metric(n)))
+        assert half == pytest.approx(whole, rel=1e-9)
+
+
+def test_rows_in_chunks_are_the_same_rows(monkeypatch):
+    whole = make_loop(("tt", {"rank": 3}))
+    monkeypatch.setattr(core_sweeps, "_CHUNK", 1)
+    monkeypatch.setattr(ColumnSlots, "groups", one_by_one)
+    small = make_loop(("tt", {"rank": 3}))
+    assert len(small.chunks) > 1
+    for loop in (whole, small):
+        loop.update_core(0)
+        loop.update_extra(1)
+    np.testing.assert_allclose(small.raw, whole.raw, rtol=1e-7, atol=1e-9)
+
+
+def one_by_one(column, rows):
+    """Yield every row as a group of its own."""
+    for k, index in enumerate(column.index[rows]):
+        yield index, np.array([k])
+
+
+# ---- estimators ----------------------------------------------------------------------------------
+
+
+def table(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 3))
+    return X, X[:, 0] * X[:, 1] + X[:, 2]
+
+
+@pytest.mark.parametrize("name", networks.FORMATS)
+def test_every_format_learns_a_product(name):
+    X, y = table()
+    model = TNRegressor(name, rank=3, solver="als", random_state=0).fit(X, y)
+    assert model.score(*table(seed=1)) > 0.98
+    assert model.n_iter_ <= 20
+
+
+def test_polynomials_without_noise_are_found_exactly():
+    X, y = table(200)
+    model = TNRegressor("tt", maps=maps.Polynomial(2), rank=3, solver="als", l2=0.0)
+    model.set_params(smoothness=0.0, early_stopping=False, max_iter=60, random_state=0).fit(X, y)
+    assert np.abs(model.predict(X) - y).max() < 1e-5
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_classes_are_learnt(n_classes):
+    X, y = table()
+    labels = np.digitize(y, np.quantile(y, np.arange(1, n_classes) / n_classes))
+    model = TNClassifier("tt", rank=3, solver="als", random_state=0).fit(X, labels)
+    assert model.score(X, labels) > 0.75
+
+
+def test_an_outlier_far_away_does_no_harm():
+    X, y = table()
+    X[0, 0] = 1e6
+    model = TNRegressor("tt", maps=maps.Polynomial(3), rank=3, solver="als", random_state=0)
+    new, target = table(seed=1)
+    assert model.fit(X, y).score(new, target) > 0.5
+
+
+def test_sweeps_run_on_the_cpu_and_say_what_is_too_large(monkeypatch):
+    X, y = table(60)
+    with pytest.raises(ValueError, match="runs on device='cpu' only, got 'meta'"):
+        TNRegressor("tt", solver="als", device="meta").fit(X, y)
+    monkeypatch.setattr(core_sweeps, "_LARGEST_MATRIX", 10)
+    with pytest.raises(ValueError, match=r"normal equations of .* numbers for a column"):
+        TNRegressor("tt", solver="als", random_state=0).fit(X, y)
+
+
+def test_a_fit_stops_at_its_deadline():
+    X, y = table()
+    model = TNRegressor("tt", solver="als", max_time=1e-9, random_state=0).fit(X, y)
+    assert model.n_iter_ == 1
+    assert np.all(np.isfinite(model.predict(X)))
