@@ -326,7 +326,8 @@ def leaf_examples() -> Iterator[Example]:
     nodes = np.full((2, 1), 0.5)
     integral = leaves.Integral(nodes, nodes, np.empty(1), np.empty(1), np.empty(1))
     for values in (single, pair):
-        yield leaves.look_up, (terms, zero, zero, table, bins, one, values)
+        pattern = np.empty(1, np.int32)  # written to: not an array of the leaves
+        yield leaves.look_up, (terms, zero, zero, table, bins, pattern, values)
         yield leaves.integrate, (terms, zero, means, bins, none, integral, values)
     numbering = variances.Numbering(zero, np.zeros((1, 2), np.int64))
     out = (numbering, variances.Pairing.make(1), np.zeros(1), np.zeros(1), np.zeros(1))
