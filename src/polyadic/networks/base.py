@@ -232,6 +232,13 @@ def chain(matrices: Array) -> Array:
     return matrices[:, 0]
 
 
+def columns_of(parts: Array) -> Sequence[Array]:
+    """Return the parts of each column, (n, K), from those of all, (n, N, K)."""
+    if isinstance(parts, np.ndarray):
+        return list(parts.swapaxes(0, 1))
+    return parts.unbind(1)  # N slices would each have a gradient of the size of the whole
+
+
 def append(left: Array, right: Array) -> Array:
     """Join two NumPy arrays or two torch tensors along axis 1."""
     if isinstance(left, np.ndarray):

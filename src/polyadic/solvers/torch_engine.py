@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -184,8 +183,8 @@ class Network:
     def order_penalty(self, emphasis: Tensor) -> Tensor:
         """Return <B*W, B*W>; emphasis : (D, 1) is b for every row of the table."""
         scaled = self.table[:, : self.format.width] * emphasis
-        ends = GUARD + np.cumsum([0, *self.format.dims])
-        cores = [scaled[a:b] for a, b in pairwise(ends)]
+        # Not by slices: each would have a gradient of the size of the whole table.
+        cores = torch.split(scaled, [GUARD, *self.format.dims, GUARD])[1:-1]
         value, log_scale = self.format.order_norm(cores, self.extras)
         return value * log_scale.exp()
 
