@@ -1,4 +1,7 @@
-"""Cells: single fits, kept on disk as soon as they are finished, and never run twice."""
+"""Cells: single fits, kept on disk as soon as they are finished, and never run twice.
+
+A kept cell is run again when the code that it depends on has changed: see `code.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,20 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from experiments import code
 from polyadic.datasets import DatasetUnavailable
 
 UNKNOWN_SECONDS = 5.0  # assumed for a cell that was never timed; chosen by hand
+EXPECTED = Path(__file__).with_name("expected.json")  # seconds of every cell in a full run
+# Fits of a model, by the seconds that one takes at most: intervals over seeds cost what they may.
+FITS = ((0.5, 50), (3.0, 20), (math.inf, 5))
 
 
 @dataclass(frozen=True)
@@ -28,14 +36,14 @@ class Scale:
     quick : bool
         A few seeds, epochs and points, to see that everything works; numbers do not compare with
         the paper's.
-    seeds : int
-        Fits of every stochastic model.
+    seeds : int or None
+        Fits of every stochastic model; None: 50, 20 or 5, by the seconds that one takes.
     most_epochs : int or None
         No fit is longer than this; None is as long as published.
     """
 
     quick: bool = False
-    seeds: int = 5
+    seeds: int | None = None
     most_epochs: int | None = None
 
     def epochs(self, published: int) -> int:
@@ -47,6 +55,13 @@ class Scale:
         if not self.quick or len(points) <= few:
             return list(points)
         return [points[round(i)] for i in np.linspace(0, len(points) - 1, few)]
+
+    def fits(self, experiment: str, model: str, at_least: int = 1) -> range:
+        """Return the seeds of a model."""
+        if self.seeds is not None:
+            return range(self.seeds)
+        seconds = expected_table().get(f"{experiment}/{model}", UNKNOWN_SECONDS)
+        return range(max(at_least, next(n for limit, n in FITS if seconds < limit)))
 
     @property
     def name(self) -> str:
@@ -71,6 +86,11 @@ class Cell:
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         model = self.model.replace(" ", "_").replace("/", "_")
         return f"{self.experiment}/{model}-{self.seed}-{digest}.json"
+
+    @property
+    def code(self) -> str:
+        """What the result depends on besides the settings: the code of the experiment and ours."""
+        return code.fingerprint(self.work, tuple(self.settings.values()))
 
     def run(self) -> dict[str, Any]:
         """Do the work."""
@@ -116,22 +136,39 @@ class Found(list[Record]):
 
 
 class Kept:
-    """Finished cells in a folder, one file each."""
+    """Finished cells in a folder, one file each.
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    Parameters
+    ----------
+    folder : Path
+    any_library : bool
+        Take results of another state of the library, if the code of the experiment is the same.
+    """
+
+    def __init__(self, folder: Path, any_library: bool = False):
+        self.folder, self.any_library = folder, any_library
 
     def get(self, cell: Cell) -> dict[str, Any] | None:
-        """Return the kept result of a cell, or None."""
+        """Return the kept result of a cell, or None if there is none or the code has changed."""
         path = self.folder / cell.key
-        return json.loads(path.read_text())["result"] if path.exists() else None
+        if not path.exists():
+            return None
+        found = json.loads(path.read_text())
+        return found["result"] if self.fits(found.get("code", ""), cell.code) else None
+
+    def fits(self, kept: str, now: str) -> bool:
+        """Tell whether a result of the first code counts as one of the second."""
+        if self.any_library:
+            return kept.split("/")[0] == now.split("/")[0]
+        return kept == now
 
     def put(self, cell: Cell, result: dict[str, Any]) -> None:
         """Keep a result: write a draft and rename it, so that no partial file is left."""
         path = self.folder / cell.key
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps(asdict(_record(cell, result)), indent=1, allow_nan=False))
+        text = {**asdict(_record(cell, result)), "code": cell.code}
+        draft.write_text(json.dumps(text, indent=1, allow_nan=False))
         os.replace(draft, path)
 
 
@@ -180,14 +217,19 @@ def _record(cell: Cell, result: dict[str, Any]) -> Record:
     return Record(cell.experiment, cell.model, cell.seed, cell.settings, result)
 
 
-def read_expected(path: Path) -> Callable[[Cell], float]:
-    """Return the seconds that a cell took when the full run was last timed."""
-    table = json.loads(path.read_text()) if path.exists() else {}
-    return lambda cell: table.get(f"{cell.experiment}/{cell.model}", UNKNOWN_SECONDS)
+@cache
+def expected_table() -> dict[str, float]:
+    """Return the seconds that the cells of each model took when the full run was last timed."""
+    return json.loads(EXPECTED.read_text()) if EXPECTED.exists() else {}
+
+
+def expected_seconds(cell: Cell) -> float:
+    """Return the seconds that a cell of a full run may take."""
+    return expected_table().get(f"{cell.experiment}/{cell.model}", UNKNOWN_SECONDS)
 
 
 def measured_seconds(found: Found) -> dict[str, float]:
-    """Return the mean seconds of the cells of each model: the table that `read_expected` reads."""
+    """Return the mean seconds of the cells of each model: what expected.json holds."""
     times: dict[str, list[float]] = {}
     for record in found:
         if "cell_seconds" in record.result:

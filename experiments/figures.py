@@ -75,3 +75,13 @@ def _stacked(runs: Sequence[Sequence[float | None]]) -> np.ndarray:
         values = np.array([np.nan if v is None else v for v in run], dtype=float)
         row[: len(values)] = np.where(np.abs(values) < _LARGEST, values, np.nan)
     return out
+
+
+def draw_distribution(panel: Any, values: Sequence[float], published: float, what: str) -> None:
+    """Draw how many seeds have which score, and the published one as a line."""
+    finite = [v for v in values if np.isfinite(v) and abs(v) < _LARGEST]
+    if finite:
+        panel.hist(finite, bins=max(5, len(finite) // 3), color="C0", alpha=0.7)
+    panel.axvline(published, color="C3", linestyle="--", label=f"published: {published:g}")
+    panel.set(xlabel=what, ylabel="seeds")
+    panel.legend(fontsize="small")

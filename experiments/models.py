@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.metrics import mean_squared_error
+from sklearn.model_selection import train_test_split
 
-from polyadic import CPClassifier, CPRegressor, TNRegressor
+from experiments.cells import Scale
+from polyadic import CPClassifier, CPRegressor, TNRegressor, networks
 from polyadic.datasets import Split
 from polyadic.inits import Gaussian
 from polyadic.maps import Polynomial
@@ -105,21 +107,132 @@ def n_parameters(model: CPRegressor | TNRegressor) -> int:
     return cores + sum(extra.size for extra in model.extras_)
 
 
+# ---- one recipe for all formats -----------------------------------------------------------------
+
+RATES = (0.002, 0.005, 0.015)  # that are tried on the training rows
+SEARCH_SHARE = 3  # the search takes one epoch for so many of the fit
+
+
+def equal_recipe(
+    seed: int,
+    format: str,
+    rank: int,
+    epochs: int,
+    rate: float,
+    maps: Any = "auto",
+    l2: float = 0.0,
+    batch: int = 512,
+    order: int = 2,
+) -> TNRegressor:
+    """Return a network with what all formats share: near-one init, one cycle of the rate, average.
+
+    CP too is trained on the torch engine here, so that formats differ in nothing else.
+    """
+    return TNRegressor(
+        format,
+        maps="auto" if format in ("fm", "pn") else maps,
+        rank=rank,
+        order=order,
+        l2=l2,
+        smoothness=0,
+        batch_size=batch,
+        learning_rate=rate,
+        max_iter=epochs,
+        n_iter_no_change=epochs,
+        random_state=seed,
+    )
+
+
+# ---- factorization machines and polynomial networks as their own libraries train them ----------
+
+REFERENCE_RANK, RIDGE, TINY_INIT = 10, 10.0, 0.01
+FM_RATE, FM_BATCH = 1e-3, 128
+
+
+def reference_network(seed: int, order: int, n_rows: int, sweeps: int) -> TNRegressor:
+    """Return a polynomial network as polylearn has it: least squares with a ridge.
+
+    Output weights are one. The objective is half the sum of squares plus half the ridge times the
+    squared parameters.
+    """
+    return TNRegressor(
+        "pn",
+        rank=REFERENCE_RANK,
+        order=order,
+        l2=RIDGE / n_rows,
+        smoothness=0,
+        init=Gaussian(TINY_INIT),
+        solver="als",
+        max_iter=sweeps,
+        n_iter_no_change=sweeps,
+        random_state=seed,
+    )
+
+
+def reference_machine(seed: int, order: int, epochs: int) -> TNRegressor:
+    """Return a factorization machine as tffm has it: output weights of one, constant rate."""
+    return TNRegressor(
+        "fm",
+        rank=REFERENCE_RANK,
+        order=order,
+        l2=0.0,
+        smoothness=0,
+        init=Gaussian(TINY_INIT),
+        schedule="constant",
+        ema_decay=0.0,
+        learning_rate=FM_RATE,
+        batch_size=FM_BATCH,
+        max_iter=epochs,
+        n_iter_no_change=epochs,
+        random_state=seed,
+    )
+
+
+def find_rate(build: Callable[[float], TNRegressor], split: Split) -> float:
+    """Return the rate with the least error on a fifth of the training rows, left out for this."""
+    X, X_left, y, y_left = train_test_split(
+        split.X_train, split.y_train, test_size=0.2, random_state=0
+    )
+    found = {}
+    for rate in RATES:
+        model = build(rate).fit(X, y, X_val=X_left, y_val=y_left)
+        found[rate] = error(y_left, model.predict(X_left))
+    return min(found, key=found.__getitem__)
+
+
+def nearest_rank(format: str, dims: Sequence[int], n_parameters: int) -> int:
+    """Return the rank that gives a format about this many parameters."""
+
+    def size(rank: int) -> int:
+        return networks.resolve(format)(dims, rank).n_parameters()
+
+    rank = 1
+    while size(rank + 1) <= n_parameters:
+        rank += 1
+    too_few, too_many = n_parameters / size(rank), size(rank + 1) / n_parameters
+    return rank if too_few <= too_many else rank + 1
+
+
 # ---- neural networks ----------------------------------------------------------------------------
 
 
 def fit_network(
-    seed: int, split: Split, hidden: tuple[int, ...], linear: tuple[int, ...], epochs: int
+    seed: int,
+    split: Split,
+    hidden: tuple[int, ...],
+    linear: tuple[int, ...],
+    epochs: int,
+    n_normalised: int,
 ) -> dict[str, Any]:
     """Train the paper's neural network, keeping the epoch that is best on the validation rows.
 
-    Dense layers of `hidden` neurons, each followed by ReLU and batch normalisation, then dense
-    layers of `linear` neurons without either, then the output.
+    Dense layers of `hidden` neurons, each followed by ReLU, the first `n_normalised` by batch
+    normalisation too, then dense layers of `linear` neurons without either, then the output.
     """
     import torch
 
     torch.manual_seed(seed)
-    network = build_network(split.X_train.shape[1], hidden, linear)
+    network = build_network(split.X_train.shape[1], hidden, linear, n_normalised)
     optimiser = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE, eps=1e-7)  # as in Keras
     X, y = (torch.tensor(a, dtype=torch.float32) for a in (split.X_train, split.y_train))
     X_val, X_test = (torch.tensor(a, dtype=torch.float32) for a in (split.X_val, split.X_test))
@@ -143,25 +256,36 @@ def fit_network(
     return {
         **best,
         "seconds": perf_counter() - start,
-        "parameters": sum(p.numel() for p in network.parameters()),
+        "parameters": sum(p.numel() for p in network.parameters()) + moving_numbers(network),
         "curve": curve,
         "train_curve": train_curve,
     }
 
 
-def build_network(n_inputs: int, hidden: tuple[int, ...], linear: tuple[int, ...]) -> Any:
+def build_network(
+    n_inputs: int, hidden: tuple[int, ...], linear: tuple[int, ...], n_normalised: int
+) -> Any:
     """Return the layers, with the defaults of Keras, which the paper used."""
     from torch import nn
 
     layers: list[Any] = []
-    for n_outputs in hidden:
+    for k, n_outputs in enumerate(hidden):
         layers += [_dense(n_inputs, n_outputs), nn.ReLU()]
-        layers.append(nn.BatchNorm1d(n_outputs, eps=1e-3, momentum=0.01))
+        if k < n_normalised:
+            layers.append(nn.BatchNorm1d(n_outputs, eps=1e-3, momentum=0.01))
         n_inputs = n_outputs
     for n_outputs in (*linear, 1):
         layers.append(_dense(n_inputs, n_outputs))
         n_inputs = n_outputs
     return nn.Sequential(*layers)
+
+
+def moving_numbers(network: Any) -> int:
+    """Return how many means and variances batch normalisation keeps: Keras counts them too."""
+    from torch import nn
+
+    layers = [layer for layer in network if isinstance(layer, nn.BatchNorm1d)]
+    return sum(2 * layer.num_features for layer in layers)
 
 
 def _dense(n_inputs: int, n_outputs: int) -> Any:
@@ -224,6 +348,7 @@ ADDITIONS: dict[str, Callable[..., Any]] = {
 }
 # Not random at their defaults: one fit is enough.
 DETERMINISTIC = ("LightGBM", "XGBoost")
+SLOW = "explainable boosting machine"  # minutes per fit, and hardly random: fitted once
 
 
 def addition(
@@ -233,9 +358,11 @@ def addition(
     return ADDITIONS[name](seed, regression, categorical or [])
 
 
-def addition_seeds(name: str, seeds: int) -> range:
-    """Return the seeds to fit an added model with."""
-    return range(1 if name in DETERMINISTIC else seeds)
+def addition_seeds(name: str, experiment: str, scale: Scale) -> range:
+    """Return the seeds to fit an added model with; none for the slow one in a quick run."""
+    if name == SLOW:
+        return range(0 if scale.quick else 1)
+    return range(1) if name in DETERMINISTIC else scale.fits(experiment, name)
 
 
 def warm_up() -> None:

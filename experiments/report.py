@@ -6,7 +6,7 @@ import csv
 import math
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
@@ -14,12 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.cells import Found, Scale, in_words
-from experiments.models import ADDITIONS, DETERMINISTIC
+from experiments import statistics
+from experiments.cells import FITS, Found, Scale, in_words
+from experiments.models import ADDITIONS, DETERMINISTIC, SLOW
 from experiments.published import CHECK_POINTS, Published
+from experiments.statistics import LEVEL
 
-REACHED, BEST_SEED, MISSED = "reached", "reached by the best seed", "not reached"
-HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be told"
+REACHED, SOME_SEEDS, MISSED = "reached", "reached by some seeds", "not reached"
+HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
 OWN = " (not in the paper)"  # marks a claim of this report
 ADDED = " (added)"
 _LAST_DIGIT = 1e-4  # of a published figure: those that can be checked are cut off, not rounded
@@ -131,10 +133,10 @@ def spread(values: Sequence[float], digits: int = 4) -> list[str]:
 
 
 def verdict(values: Sequence[float], published: float, larger: bool = False) -> str:
-    """Say whether the mean over seeds reaches a published score, or the best seed at least.
+    """Say whether the mean over seeds reaches a published score, or at least how many seeds do.
 
     >>> verdict([0.19, 0.21], 0.195), verdict([0.79], 0.78, larger=True)
-    ('reached by the best seed', 'reached')
+    ('reached by 1 of 2 seeds', 'reached')
     """
     if not values:
         return OPEN
@@ -143,7 +145,8 @@ def verdict(values: Sequence[float], published: float, larger: bool = False) -> 
     goal = sign * published + _LAST_DIGIT
     if float(np.mean(scores)) <= goal:
         return REACHED
-    return BEST_SEED if min(scores) <= goal else MISSED
+    reached = sum(score <= goal for score in scores)
+    return f"reached by {reached} of {len(scores)} seeds" if reached else MISSED
 
 
 def mean(values: Sequence[float]) -> float:
@@ -162,7 +165,7 @@ def regression_row(name: str, found: Found, model: str, published: Published | N
     if reason := found.skipped(model):
         return [name, *[""] * (len(REGRESSION) - 2), f"skipped: {reason}"]
     if not found.of(model):
-        return [name, *[""] * (len(REGRESSION) - 2), "left out of a quick run"]
+        return [name, *[""] * (len(REGRESSION) - 2), "not fitted in this run"]
     vals, tests = found.values("val", model), found.values("test", model)
     sizes = [r["parameters"] for r in found.of(model) if "parameters" in r]
     return [
@@ -181,6 +184,23 @@ def regression_rows(found: Found, published: dict[str, Published]) -> list[list[
     """Return the paper's rows in its order, and the added models."""
     rows = [regression_row(p.name, found, model, p) for model, p in published.items()]
     return rows + [regression_row(name + ADDED, found, name, None) for name in ADDITIONS]
+
+
+def plain_rows(found: Found, names: dict[str, str]) -> list[list[str]]:
+    """Return a line for each model that has no published figure; names by model."""
+    return [regression_row(name, found, model, None) for model, name in names.items()]
+
+
+def better(
+    text: str, scores: Mapping[str, Sequence[float]], own: str, larger: bool = False
+) -> Claim:
+    """Claim that one model is better than every other; judged against the best of these."""
+    rival, holds = statistics.lowest(scores, own, larger)
+    if not rival:
+        return Claim(text, "", None)
+    gap = statistics.paired_difference(scores[own], scores[rival])
+    means = f"{own} {number(mean(scores[own]))}, best other: {rival}, {number(mean(scores[rival]))}"
+    return Claim(text, f"{means}; difference {gap}", holds)
 
 
 # ---- the report ---------------------------------------------------------------------------------
@@ -223,22 +243,39 @@ def versions() -> str:
     return ", ".join(known)
 
 
-def preface(scale: Scale, seconds: float) -> str:
+def seeds_in_words(scale: Scale) -> str:
+    """Return how many fits a model has."""
+    if scale.seeds is not None:
+        return str(scale.seeds)
+    parts = [f"{n} where a fit takes less than {limit:g} s" for limit, n in FITS[:-1]]
+    return f"{', '.join(parts)}, {FITS[-1][1]} otherwise"
+
+
+def preface(scale: Scale, seconds: float, any_library: bool = False) -> str:
     """Return what a reader must know before the first number."""
     lines = [
         "Made by `make reproduce` (`python -m experiments`), "
         f"{date.today().isoformat()}, on {machine()}; {versions()}. "
         f"The fits took {in_words(seconds)} in all.",
-        f"Stochastic models are fitted once with each of {scale.seeds} seeds and shown by mean, "
-        "standard deviation (sd) and range; deterministic ones "
-        f"({', '.join(['linear and logistic regression', 'SVR', *DETERMINISTIC])}) once. "
-        f"A published figure is *{REACHED}* where the mean over seeds is as good, to the digits "
-        f"given; *{BEST_SEED}* says that only the best seed is, and *{MISSED}* that none is. Rows "
-        "marked *(added)* are not in the paper. Published seconds are of the authors' machine; "
-        "ours are means over the fits, of a run that may have been interrupted and resumed. "
-        "Choices that were made after a look at test rows are named where they belong: under "
-        "MovieLens (loss and epochs of the networks), MNIST and the coefficients.",
+        f"Stochastic models are fitted with several seeds ({seeds_in_words(scale)}) and shown by "
+        "mean, standard deviation (sd) and range; deterministic ones "
+        f"({', '.join(['linear and logistic regression', 'SVM', *DETERMINISTIC])}) and the "
+        f"{SLOW} once. A published figure is *{REACHED}* where the mean over seeds is as good, to "
+        "the digits given; otherwise the number of seeds is given that reach it. "
+        f"A claim *{HOLDS}* or *{FAILS}* where the {LEVEL:.0%} interval of the mean "
+        "difference over seeds (paired bootstrap) is on one side of what is claimed, and is "
+        f"*{OPEN}* elsewhere. Intervals are given in brackets. Rows marked *(added)* are not in "
+        "the paper. *As published* is the authors' recipe as far as the paper, their notebooks and "
+        "the libraries that they used tell; *one recipe* treats all formats alike. Published "
+        "seconds are of the authors' machine; ours are means over the fits, of a run that may have "
+        "been interrupted and resumed, beside other work. Choices that were made after a look at "
+        "test rows are named where they belong.",
     ]
+    if any_library:
+        lines.append(
+            "**Some fits may be of earlier states of the library (`--any-library`): only the code "
+            "of the experiments is the same for all.**"
+        )
     if scale.quick:
         lines.insert(
             0,
@@ -250,23 +287,35 @@ def preface(scale: Scale, seconds: float) -> str:
 
 def summary(sections: Sequence[Section]) -> str:
     """Count the verdicts, and name what was not reached or does not hold."""
-    words = (REACHED, BEST_SEED, MISSED)
     rows = [(t, row) for s in sections for t in s.tables for row in t.rows]
-    counts = {word: sum(row[-1] == f"**{word}**" for _, row in rows) for word in words}
-    missed = [f"{row[0]} ({t.caption})" for t, row in rows if row[-1] == f"**{MISSED}**"]
-    decided = [claim for s in sections for claim in s.claims if claim.holds is not None]
-    claims = [claim for claim in decided if not claim.text.endswith(OWN)]
-    failed = [claim.text for claim in claims if not claim.holds]
+    verdicts = [(row[-1].strip("*"), f"{row[0]} ({t.caption})") for t, row in rows]
+    reached = [name for word, name in verdicts if word == REACHED]
+    some = [f"{name}: {word}" for word, name in verdicts if word.startswith(f"{REACHED} by")]
+    missed = [name for word, name in verdicts if word == MISSED]
+    claims = [c for s in sections for c in s.claims if not c.text.endswith(OWN)]
+    held = [claim for claim in claims if claim.holds]
+    failed = [claim.text for claim in claims if claim.holds is False]
+    unsure = [claim.text for claim in claims if claim.holds is None]
     lines = [
-        "- Published figures: " + ", ".join(f"{n} {word}" for word, n in counts.items()) + ".",
-        f"- Claims of the paper: {len(claims) - len(failed)} of {len(claims)} hold.",
+        f"- Published figures: {len(reached)} {REACHED}, {len(some)} {SOME_SEEDS}, "
+        f"{len(missed)} {MISSED}.",
+        f"- Claims of the paper: {len(held)} hold, {len(failed)} do not, {len(unsure)} are "
+        f"{OPEN}, of {len(claims)}.",
     ]
+    lines += [f"- {text}." for text in some]
     lines += [f"- Not reached: {text}." for text in missed]
     lines += [f"- Does not hold: {text}" for text in failed]
+    lines += [f"- Undecided: {text}" for text in unsure]
     return "\n".join(lines)
 
 
-def write_report(folder: Path, scale: Scale, found: Found, sections: Sequence[Section]) -> Path:
+def write_report(
+    folder: Path,
+    scale: Scale,
+    found: Found,
+    sections: Sequence[Section],
+    any_library: bool = False,
+) -> Path:
     """Write REPORT.md and every table; a quick run leaves every claim open."""
     if scale.quick:
         sections = [
@@ -280,7 +329,7 @@ def write_report(folder: Path, scale: Scale, found: Found, sections: Sequence[Se
     claims_table("claims", claims).write(folder)
     seconds = sum(r.result.get("cell_seconds", 0.0) for r in found)
     short = "A quick run: see above." if scale.quick else summary(sections)
-    parts = ["# The paper, reproduced", preface(scale, seconds), "## In short", short]
+    parts = ["# The paper, reproduced", preface(scale, seconds, any_library), "## In short", short]
     parts += [f"**{checks.caption}**", checks.markdown()]
     parts += [section.markdown() for section in sections]
     path = folder / "REPORT.md"
