@@ -111,6 +111,21 @@ def test_an_array_of_no_column_is_moved_to_its_minimum(case, monkeypatch):
         np.testing.assert_allclose(slope_by_differences(loop, extra), 0.0, atol=1e-6)
 
 
+@cases([("cp", {"rank": 3}), ("fm", {"rank": 3}), ("pn", {"rank": 2, "order": 3})])
+def test_only_free_output_weights_move(case, monkeypatch):
+    monkeypatch.setattr(core_sweeps, "_ENOUGH", 1e-10)
+    monkeypatch.setattr(core_sweeps, "_STEPS", 200)
+    loop = make_loop(case)
+    before = loop.extras[-1].copy()
+    free = np.ones_like(before)
+    free.flat[0] = 0.0
+    loop.free[-1] = free
+    loop.update_extra(len(loop.extras) - 1)
+    np.testing.assert_array_equal(loop.extras[-1][free == 0], before[free == 0])
+    slope = slope_by_differences(loop, loop.extras[-1])
+    np.testing.assert_allclose(free * slope, 0.0, atol=1e-6)
+
+
 @cases([("tt", {"rank": 3}), ("ht", {"rank": 3}), ("tucker", {"rank": 2})])
 def test_large_cores_are_solved_by_their_band_and_the_constant_apart(case, monkeypatch):
     whole, parts_of = make_loop(case), make_loop(case)

@@ -103,11 +103,75 @@ def test_every_init_learns(init):
     assert model.fit(X, y).score(X, y) > 0.9
 
 
-def test_linear_init_refuses_maps_without_a_constant():
+@pytest.mark.parametrize("rank", [1, 8])
+def test_linear_init_of_two_classes_is_logistic_regression_under_the_squared_error(rank):
     X, y = regression()
-    model = CPRegressor(maps=maps.Trigonometric(), init="linear", **NO_EPOCHS)
-    with pytest.raises(ValueError, match="needs a constant element in every map"):
-        model.fit(X, y)
+    labels = y > np.median(y) + 1.0
+    params = {"maps": maps.Polynomial(2), "rank": rank, "init": "linear", **NO_EPOCHS}
+    model = CPClassifier(loss="squared_error", **params).fit(X, labels)
+    linear = LogisticRegression(C=1.0, tol=1e-10, max_iter=10_000).fit(design(X, [1]), labels)
+    log_odds = linear.decision_function(design(X, [1]))
+    expected = np.polyval(np.polyfit(log_odds, 2.0 * labels - 1.0, 1), log_odds)
+    np.testing.assert_allclose(model.decision_function(X), expected, atol=1e-4)
+    numbers = CPRegressor(**params).fit(X, 2.0 * labels - 1.0).predict(X)
+    assert np.abs(numbers - expected).max() > 0.01  # numbers start from least squares
+
+
+WITHOUT_CONSTANT = [maps.Trigonometric(), maps.Polynomial(d=4, normalize=True)]
+
+
+@pytest.mark.parametrize("own", WITHOUT_CONSTANT, ids=repr)
+@pytest.mark.parametrize("rank", [1, 20])
+@pytest.mark.parametrize("n_outputs", [1, 3])
+def test_linear_init_of_maps_without_a_constant_is_least_squares_without_a_bias(
+    own, rank, n_outputs
+):
+    X, y = regression(n_outputs=n_outputs)
+    model = CPRegressor(maps=own, rank=rank, init="linear", **NO_EPOCHS).fit(X, y)
+    elements = np.hstack([m.dense(x) for m, x in zip(model.maps_, X.T)])
+    mean = y.mean(axis=0)
+    linear = LinearRegression(fit_intercept=False).fit(elements, y - mean)
+    expected = mean + linear.predict(elements)
+    np.testing.assert_allclose(model.predict(X), expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_linear_init_puts_its_bias_into_a_map_that_has_a_constant():
+    X, y = regression()
+    own = {0: maps.Trigonometric(), 1: maps.Trigonometric(), 3: maps.Trigonometric()}
+    own[2] = maps.Polynomial(2)
+    model = CPRegressor(maps=own, rank=20, init="linear", **NO_EPOCHS).fit(X, y)
+    elements = np.hstack([m.dense(x) for m, x in zip(model.maps_, X.T)])
+    expected = LinearRegression().fit(elements, y).predict(elements)
+    np.testing.assert_allclose(model.predict(X), expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_linear_init_on_elements_of_low_degree_keeps_those_of_degree_zero_without_constants():
+    X, y = regression()
+    init = inits.Linear(degree_one=True)
+    own = maps.Polynomial(4, normalize=True)
+    model = CPRegressor(maps=own, rank=2, init=init, **NO_EPOCHS).fit(X, y)
+    elements = np.hstack([m.dense(x)[:, :2] for m, x in zip(model.maps_, X.T)])
+    linear = LinearRegression(fit_intercept=False).fit(elements, y - y.mean())
+    expected = y.mean() + linear.predict(elements)
+    np.testing.assert_allclose(model.predict(X), expected, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "squared_error"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_linear_init_of_maps_without_a_constant_tells_classes_apart(loss, n_classes):
+    X, y = regression()
+    labels = np.digitize(y, np.quantile(y, np.arange(1, n_classes) / n_classes))
+    model = CPClassifier(maps=maps.Trigonometric(), loss=loss, init="linear", rank=4, **NO_EPOCHS)
+    assert model.fit(X, labels).score(X, labels) > 0.65  # seen: 0.76 or more; no training
+
+
+def test_maps_without_a_constant_are_trained_from_the_linear_init():
+    X, y = regression(n=300)
+    y = y + X[:, 0] * X[:, 1]
+    params = {"maps": maps.Polynomial(3, normalize=True), "rank": 8, "init": "linear"}
+    start = CPRegressor(**params, **NO_EPOCHS).fit(X, y)
+    model = CPRegressor(**params, n_members=2, max_iter=60, random_state=0).fit(X, y)
+    assert model.score(X, y) > start.score(X, y) + 0.05
 
 
 def test_gaussian_init_is_truncated_at_two_standard_deviations():

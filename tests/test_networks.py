@@ -12,6 +12,7 @@ import pytest
 from mixed import labels, table
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
 from polyadic import CPClassifier, CPRegressor, TNClassifier, TNRegressor, inits, maps, networks
@@ -167,6 +168,52 @@ def test_linear_start_is_trained_or_refused(name):
     else:
         with pytest.raises(ValueError, match=f"init='linear' works with .* not '{name}'"):
             model.fit(X, y)
+
+
+@pytest.mark.parametrize("name", ["tt", "tr", "ht", "tucker"])
+def test_linear_start_of_two_classes_is_logistic_regression_under_the_squared_error(name):
+    X, y = product_table()
+    two = y + X[:, 2] > 0.4
+    params = {**SMALL, "rank": 5, "max_iter": 0, "maps": maps.Polynomial(2), "init": "linear"}
+    raw = TNClassifier(name, loss="squared_error", **params).fit(X, two).decision_function(X)
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
+    linear = LogisticRegression(C=1.0, tol=1e-10, max_iter=10_000).fit(Z, two)
+    log_odds = linear.decision_function(Z)
+    expected = np.polyval(np.polyfit(log_odds, 2.0 * two - 1.0, 1), log_odds)
+    np.testing.assert_allclose(raw, expected, atol=1e-4)
+
+
+@every_format
+def test_linear_start_of_maps_without_a_constant_is_refused(name):
+    if name in RAW:
+        return
+    X, y = product_table()
+    model = TNRegressor(name, maps=maps.Trigonometric(), init="linear", **SMALL)
+    with pytest.raises(ValueError, match=r"constant element in .*, unless .* additive part"):
+        model.fit(X, y)
+
+
+@pytest.mark.parametrize("solver", ["Adam", "AdamW", "als"])
+@pytest.mark.parametrize("name", ["cp", "fm", "pn"])
+def test_gaussian_start_keeps_output_weights_of_one(name, solver):
+    X, y = product_table()
+    params = {**SMALL, "max_iter": 2, "init": inits.Gaussian(0.3), "solver": solver}
+    model = TNRegressor(name, **params).fit(X, y)
+    start = TNRegressor(name, **{**params, "max_iter": 0}).fit(X, y)
+    assert np.ptp(start.extras_[-1]) == 0  # of one, times the scale of the target in CP
+    np.testing.assert_array_equal(model.extras_[-1], start.extras_[-1])
+    assert all(np.any(a != b) for a, b in zip(model.cores_, start.cores_))
+    assert all(np.any(a != b) for a, b in zip(model.extras_[:-1], start.extras_))
+    classes = TNClassifier(name, **params).fit(X, labels(y, 3))
+    start = TNClassifier(name, **{**params, "max_iter": 0}).fit(X, labels(y, 3))
+    assert np.all(classes.extras_[-1] != start.extras_[-1])
+
+
+def test_gaussian_start_draws_the_constants_of_a_polynomial_network_like_its_slopes():
+    X, y = product_table()
+    params = {**SMALL, "max_iter": 0, "rank": 200, "init": inits.Gaussian(0.01)}
+    constants, _ = TNRegressor("pn", **params).fit(X, y).extras_
+    assert constants.std() == pytest.approx(0.01, rel=0.2)
 
 
 def test_gaussian_start_is_trained():

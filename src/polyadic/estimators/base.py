@@ -315,6 +315,7 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
             n_outputs=len(self._center),
             seed=self._seed(),
             n_jobs=self._threads(),
+            two_classes=len(getattr(self, "classes_", ())) == 2,
         )
 
     def _remember(self, plan: Plan, training: Training, order: Sequence[int] | None = None) -> None:

@@ -16,7 +16,7 @@ from polyadic.estimators import validation
 from polyadic.estimators.base import TableEstimator
 from polyadic.maps import OneHot, Polynomial
 from polyadic.maps.base import FeatureMap
-from polyadic.networks.cores import Cores, make_cores
+from polyadic.networks.cores import Cores
 from polyadic.networks.cp import CPCores
 from polyadic.objective.problem import Problem
 from polyadic.solvers import inits
@@ -44,12 +44,11 @@ class NetworkInit:
     order: int
 
     def start(self, problem: Problem, rank: int, rngs: list[np.random.Generator]) -> Start:
-        """Return initial cores; every extra array is free to move."""
+        """Return initial cores."""
         form = networks.resolve(self.format)(
             problem.local.dims.tolist(), rank, problem.n_outputs, self.order
         )
-        factors, extras = self.init.network(problem, form, rngs)
-        return Start(make_cores(form, factors, extras, problem.intercept), None)
+        return self.init.network(problem, form, rngs)
 
 
 class TNEstimator(TableEstimator):

@@ -40,6 +40,9 @@ class Format(ABC):
     by_order: ClassVar[bool] = False  # whether `order` is used
     constants: ClassVar[bool] = True  # whether implied constant elements are used
     extras_name: ClassVar[str] = "extra arrays"
+    # Whether the last extra array weighs the terms of each output: with one output, a Gaussian
+    # start keeps these weights at one, since a factor of the term can take their size.
+    weighs_terms: ClassVar[bool] = False
 
     def __init__(self, dims: Sequence[int], rank: int, n_outputs: int = 1, order: int = 2):
         self.dims = [_positive("dims", d) for d in dims]
@@ -131,12 +134,22 @@ class Format(ABC):
     def gaussian(
         self, rngs: Sequence[np.random.Generator], sigma: float
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Return cores of Gaussian noise, and extras that keep the size of what they multiply."""
+        """Return cores of Gaussian noise, and extras that keep the size of what they multiply.
+
+        The weights of terms are one if there is one output.
+        """
         extras = [
             rngs[-1].normal(size=shape) / np.sqrt(max(1, math.prod(shape[:-1])))
             for shape in self.extra_shapes()
         ]
+        if self.keeps_weights:
+            extras[-1] = np.ones_like(extras[-1])
         return self.noise(rngs, sigma), extras
+
+    @property
+    def keeps_weights(self) -> bool:
+        """Whether the last extra array of a Gaussian start is ones that do not move."""
+        return self.weighs_terms and self.n_outputs == 1 and len(self.extra_shapes()) > 0
 
     def linear(
         self,

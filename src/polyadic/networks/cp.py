@@ -239,6 +239,7 @@ class CanonicalPolyadic(Format):
     """Canonical Polyadic format: factors (d_n, R) and output weights (R, L)."""
 
     name = "cp"
+    weighs_terms = True
 
     @property
     def width(self) -> int:
@@ -277,11 +278,6 @@ class CanonicalPolyadic(Format):
         for factor in factors:
             factor[0] = 1.0
         return factors
-
-    def gaussian(self, rngs, sigma):
-        """Return noise, with the paper's output weights of one if there is one output."""
-        cores, extras = super().gaussian(rngs, sigma)
-        return cores, [np.ones((self.rank, 1))] if self.n_outputs == 1 else extras
 
     def linear(self, bias, slopes, rngs, sigma):
         """Let term (l, n) be column n's part of output l; other terms get zero output weights."""

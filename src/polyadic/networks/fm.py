@@ -23,6 +23,7 @@ class FactorizationMachine(Format):
     is_network = False
     by_order = True
     constants = False
+    weighs_terms = True
 
     @property
     def width(self) -> int:

@@ -20,6 +20,7 @@ class PolynomialNetwork(Format):
     is_network = False
     by_order = True
     constants = False
+    weighs_terms = True
 
     @property
     def width(self) -> int:
@@ -52,3 +53,8 @@ class PolynomialNetwork(Format):
             core[0] = 0.0
         weights = balanced_weights(rngs[-1], np.ones((self.rank, self.n_outputs)))
         return cores, [np.ones((self.order, self.rank)), weights]
+
+    def gaussian(self, rngs, sigma):
+        """Return noise of one size for the slopes and the constants of the forms."""
+        cores, (constants, weights) = super().gaussian(rngs, sigma)
+        return cores, [sigma * rngs[-1].normal(size=constants.shape), weights]

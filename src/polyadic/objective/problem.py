@@ -43,6 +43,7 @@ class Problem:
     intercept: np.ndarray  # (L,)
     degrees: list[np.ndarray]
     penalties: tuple[Penalty, ...] = ()
+    two_classes: bool = False  # y are two classes; -1 and +1 under the squared error
     separate: bool = False  # L separate tensors, or one tensor with L outputs
     weight_unit: float = 0.0  # the weight of one row; 0 stands for the rows' mean
     extras_l2: float = 0.0  # strength of L2 on the arrays of a network that belong to no column

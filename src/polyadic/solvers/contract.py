@@ -126,9 +126,10 @@ class Solver(Protocol):
 
         Parameters
         ----------
-        free : (R, L) or None
-            1 for the output weights that may move, 0 for those that must keep their value, so that
-            separate outputs stay apart; None if all may move.
+        free : array or None
+            Of the shape of the output weights, the last extra array: 1 for those that may move, 0
+            for those that must keep their value, so that separate outputs stay apart; None if all
+            may move.
         report : callable, optional
             Called after each epoch with its number, its loss, and a function that returns the
             cores as they are now; training stops where it returns True.

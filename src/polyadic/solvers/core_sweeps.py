@@ -81,7 +81,7 @@ class CoreSweeps(Schedule):
     ) -> Solution:
         """Minimise the problem's objective, starting from `cores`."""
         check(self, problem)
-        return CoreLoop(self, problem, cores).run(rng, report, resumed)
+        return CoreLoop(self, problem, cores, free).run(rng, report, resumed)
 
 
 @dataclass
@@ -143,7 +143,9 @@ class CoreLoop(TrainingLoop):
 
     noise_pace = 1.0  # as in `als.AlsLoop`: a sweep changes the loss as much as many epochs
 
-    def __init__(self, settings: CoreSweeps, problem: Problem, cores: Cores):
+    def __init__(
+        self, settings: CoreSweeps, problem: Problem, cores: Cores, free: np.ndarray | None = None
+    ):
         import torch
 
         super().__init__(settings, problem, cores)
@@ -151,6 +153,9 @@ class CoreLoop(TrainingLoop):
         self.form, local = cores.format, problem.local
         self.factors = [np.array(a, dtype=np.float64) for a in cores.factors]
         self.extras = [np.array(e, dtype=np.float64) for e in cores.extras]
+        self.free: list[Any] = [1.0] * len(self.extras)  # what may move of each
+        if free is not None:
+            self.free[-1] = free
         used = self.form.constants
         self.columns = [ColumnSlots.read(local, n, used) for n in range(len(local.dims))]
         per_row = max(self.form.n_columns * self.form.width, self.form.numbers_per_row())
@@ -224,8 +229,8 @@ class CoreLoop(TrainingLoop):
         for n in range(len(self.columns)):
             if not self.out_of_time:
                 self.update_core(n)
-        for k in range(len(self.extras)):
-            if not self.out_of_time:
+        for k, free in enumerate(self.free):
+            if np.any(free) and not self.out_of_time:
                 self.update_extra(k)
         return self.measured(self.raw)
 
@@ -361,7 +366,7 @@ class CoreLoop(TrainingLoop):
         """Move an extra array towards its minimum by conjugate gradients."""
         self.model()
         extra = self.extras[k]
-        pull = self.adjoint(k, self.slopes) + self.penalty_slope(k)
+        pull = self.free[k] * (self.adjoint(k, self.slopes) + self.penalty_slope(k))
         step = self.conjugate_gradients(k, -pull)
         self.take(extra, step)
 
@@ -374,7 +379,7 @@ class CoreLoop(TrainingLoop):
             if size <= max(enough, TINY):
                 break
             bent = self.adjoint(k, self.curvature * self.forward(k, along))
-            bent += self.penalty_curvature(k, along)
+            bent = self.free[k] * (bent + self.penalty_curvature(k, along))
             steepness = float(np.sum(along * bent))
             if not steepness > 0:
                 break

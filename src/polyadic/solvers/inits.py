@@ -15,11 +15,13 @@ from scipy.sparse.linalg import lsqr
 
 from polyadic.data.features import sparse_design
 from polyadic.networks.base import Format, balanced_weights, near_one_sigma
+from polyadic.networks.cores import make_cores
 from polyadic.networks.cp import CanonicalPolyadic, CPCores, write_linear
+from polyadic.objective.losses import Logistic, Loss
+from polyadic.solvers.linear import minimise_linear
 
 if TYPE_CHECKING:
     from polyadic.objective.problem import Problem
-from polyadic.solvers.linear import minimise_linear
 
 # Basis elements up to which the normal equations are formed, in cubic time; chosen by hand.
 _DENSE_LIMIT = 1000
@@ -27,13 +29,10 @@ _DENSE_LIMIT = 1000
 
 @dataclass(frozen=True)
 class Start:
-    """Cores to start from, and which output weights are free to move : (R, L), or None for all."""
+    """Cores to start from, and which output weights are free to move: see `Solver.solve`."""
 
     cores: Any
-    free: np.ndarray | None
-
-
-Parts = tuple[list[np.ndarray], list[np.ndarray]]  # cores and extras
+    free: np.ndarray | None = None
 
 
 class Starter(Protocol):
@@ -47,8 +46,8 @@ class Starter(Protocol):
 class Init(Starter, Protocol):
     """The methods of every init: `start` for CP, and `network` for any format."""
 
-    def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Parts:
-        """Return initial cores and extras of a format."""
+    def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Start:
+        """Return initial cores of a format."""
         ...
 
 
@@ -64,7 +63,9 @@ def _output_weights(rank: int, n_outputs: int, separate: bool) -> tuple[np.ndarr
 class Gaussian:
     """Draw every entry from a normal distribution cut off at two standard deviations.
 
-    One output, or separate tensors for several, keep the paper's output weights of one.
+    One output, or separate tensors for several, keep the paper's output weights of one. So do
+    factorization machines and polynomial networks with one output, as in the libraries tffm and
+    polylearn. In formats other than CP the distribution is not cut off.
     """
 
     sigma: float = 0.2
@@ -80,9 +81,11 @@ class Gaussian:
         ]
         return Start(CPCores(factors, weights, problem.intercept), free)
 
-    def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Parts:
-        """Return initial cores and extras of another format."""
-        return form.gaussian(rngs, self.sigma)
+    def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Start:
+        """Return initial cores of another format."""
+        cores, extras = form.gaussian(rngs, self.sigma)
+        free = np.zeros_like(extras[-1]) if form.keeps_weights else None
+        return Start(make_cores(form, cores, extras, problem.intercept), free)
 
 
 def _truncated_normal(rng: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
@@ -111,10 +114,10 @@ class NearOne:
         factors = _near_one_factors(problem, len(mask), rngs, self.sigma)
         return Start(CPCores(factors, weights, problem.intercept), mask)
 
-    def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Parts:
-        """Return initial cores and extras of another format."""
+    def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Start:
+        """Return initial cores of another format."""
         sigma = near_one_sigma(form.n_columns) if self.sigma is None else self.sigma
-        return form.near_one(rngs, sigma)
+        return Start(make_cores(form, *form.near_one(rngs, sigma), problem.intercept))
 
 
 def _near_one_factors(
@@ -136,10 +139,16 @@ def _near_one_factors(
 class Linear:
     """Start from the linear model on the basis elements (paper, section VII).
 
-    The linear model is least squares for the squared error, logistic regression with C = 1 for
-    classes, and the minimum of the loss otherwise. If R >= N L, term (l, n) is column n's part
-    of output l as in the paper; terms beyond those start near one with an output weight of
-    zero. Otherwise the linear solution becomes the additive part of the model.
+    The linear model is logistic regression with C = 1 for two classes, least squares for the
+    squared error, and the minimum of the loss plus |slopes|^2 / (2 n) otherwise. Under the squared
+    error, the log-odds of two classes are scaled to fit the labels -1 and +1.
+
+    If R >= N L, term (l, n) is column n's part of output l as in the paper; terms beyond those
+    start near one with an output weight of zero. Otherwise the linear solution becomes the additive
+    part of the model. So it does where a map has no constant element, as Polynomial(normalize=True)
+    and Trigonometric: the columns of such maps keep all their elements, and if no map has a
+    constant, the linear model has no bias beside the intercept. Formats other than CP have no
+    additive part, and refuse such maps.
 
     Parameters
     ----------
@@ -147,7 +156,8 @@ class Linear:
         Standard deviation of the noise that is added to all entries, as in the paper. With noise,
         terms beyond the linear ones start at zero plus noise, as in the paper.
     degree_one : bool
-        Use only the elements of degree one in the linear model.
+        Use only the elements of degree one in the linear model, and of degree zero where these are
+        no constants.
     """
 
     noise: float = 0.0
@@ -155,11 +165,10 @@ class Linear:
 
     def start(self, problem: Problem, rank: int, rngs: list[np.random.Generator]) -> Start:
         """Return initial cores."""
-        _check_constants(problem)
         bias, slopes = solve_linear(problem, self.degree_one)
         n_columns, n_outputs = len(slopes), problem.n_outputs
         total = rank * n_outputs if problem.separate else rank
-        if total >= n_columns * n_outputs:
+        if total >= n_columns * n_outputs and problem.local.layout.constant.all():
             start = self._as_terms(problem, rank, total, rngs, bias, slopes)
         else:
             start = self._as_additive(problem, rank, rngs, bias, slopes)
@@ -174,13 +183,13 @@ class Linear:
             )
         return start
 
-    def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Parts:
-        """Return initial cores and extras of another format."""
+    def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Start:
+        """Return initial cores of another format."""
         _check_constants(problem)
         bias, slopes = solve_linear(problem, self.degree_one)
         cores, extras = form.linear(bias, slopes, rngs, near_one_sigma(form.n_columns))
-        noise = form.noise(rngs, self.noise)
-        return [a + b for a, b in zip(cores, noise)], extras
+        cores = [a + b for a, b in zip(cores, form.noise(rngs, self.noise))]
+        return Start(make_cores(form, cores, extras, problem.intercept))
 
     def _as_terms(self, problem, rank, total, rngs, bias, slopes) -> Start:
         """Write the linear model into the terms, equation (lin_init_rows) of the paper."""
@@ -199,29 +208,35 @@ class Linear:
         """Write the linear model into the additive part; output weights start at zero."""
         free, _ = _output_weights(rank, problem.n_outputs, problem.separate)
         factors = _near_one_factors(problem, len(free), rngs)
-        slopes[0][0] = bias
+        for n in np.flatnonzero(problem.local.layout.constant)[:1]:  # none: there is no bias
+            slopes[n][0] = bias
         return Start(CPCores(factors, np.zeros_like(free), problem.intercept, slopes), free)
 
 
 def _check_constants(problem: Problem) -> None:
     if not np.all(problem.local.layout.constant):
         raise ValueError(
-            "init='linear' needs a constant element in every map; "
-            "Polynomial(normalize=True) and Trigonometric have none. "
-            "Choose init='near_one' or 'gaussian', or other maps."
+            "init='linear' needs a constant element in every map, unless a model has an additive "
+            "part, as CPRegressor and CPClassifier; Polynomial(normalize=True) and Trigonometric "
+            "have none. Choose init='near_one' or 'gaussian', or other maps."
         )
 
 
 def solve_linear(problem: Problem, degree_one: bool) -> tuple[np.ndarray, list[np.ndarray]]:
     """Fit the linear model on the basis elements; return its bias : (L,) and slopes : (d_n, L).
 
-    The bias is relative to the problem's intercept, and the row of the constant element is zero.
+    The bias is relative to the problem's intercept, and the row of a constant element is zero. If
+    no map has a constant element, the bias is zero: there is no place for it.
     """
     design, kept = _design(problem, degree_one)
-    if problem.loss.quadratic:
-        bias, solution = _least_squares(design, problem)
+    with_bias = bool(problem.local.layout.constant.any())
+    if problem.loss.quadratic and problem.two_classes:
+        bias, solution = _scaled_log_odds(design, problem, with_bias)
+    elif problem.loss.quadratic:
+        bias, solution = _least_squares(design, problem, with_bias)
     else:
-        bias, solution = _minimise(design, problem)
+        rows = (problem.y, problem.weight, problem.intercept)
+        bias, solution = _minimise(problem.loss, design, *rows, with_bias)
     height = problem.local.layout.first[-1] + problem.local.dims[-1]
     full = np.zeros((height, problem.n_outputs))
     full[kept] = solution
@@ -235,17 +250,20 @@ def _design(problem: Problem, degree_one: bool) -> tuple[sparse.csr_array, np.nd
     height = local.layout.first[-1] + local.dims[-1]
     matrix = sparse_design(local.index, local.value, height)
     degrees = np.zeros(height, dtype=int)
-    degrees[local.layout.first[0] :] = np.concatenate(problem.degrees)
+    # An element of degree zero that is no constant counts as one of degree one.
+    degrees[local.layout.first[0] :] = np.concatenate(
+        [d if c else np.maximum(d, 1) for d, c in zip(problem.degrees, local.layout.constant)]
+    )
     kept = np.flatnonzero(degrees == 1 if degree_one else degrees > 0)
     return matrix[:, kept], kept
 
 
-def _least_squares(design, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Solve weighted least squares with an intercept; of least norm if not unique."""
+def _least_squares(design, problem: Problem, with_bias: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Solve weighted least squares, with a bias or without; of least norm if not unique."""
     weight = problem.weight / problem.weight.sum()
     target = problem.y - problem.intercept
-    mean_y = weight @ target
-    mean_x = design.T @ weight
+    mean_y = with_bias * (weight @ target)
+    mean_x = with_bias * (design.T @ weight)
     if design.shape[1] <= _DENSE_LIMIT:
         scaled = design.multiply(weight[:, None]).tocsr()
         gram = (design.T @ scaled).toarray() - np.outer(mean_x, mean_x)
@@ -255,22 +273,45 @@ def _least_squares(design, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
         slopes = solution[0] / size[:, None]
     else:
         root = np.sqrt(weight)[:, None]
-        columns = sparse.hstack([design, np.ones((len(target), 1))]).tocsr().multiply(root)
+        ones = np.ones((len(target), int(with_bias)))
+        columns = sparse.hstack([design, ones]).tocsr().multiply(root)
         slopes = np.column_stack(
-            [lsqr(columns, r, damp=1e-6, iter_lim=300)[0][:-1] for r in (target * root).T]
-        )
+            [lsqr(columns, r, damp=1e-6, iter_lim=300)[0] for r in (target * root).T]
+        )[: design.shape[1]]
     return mean_y - mean_x @ slopes, slopes
 
 
-def _minimise(design, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+def _scaled_log_odds(design, problem: Problem, with_bias: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Fit logistic regression, and fit labels of -1 and +1 by a line in its log-odds.
+
+    So the authors of the paper started under the squared error. A line keeps the order of the rows;
+    its slope is not negative, since the log-odds increase with the label.
+    """
+    loss, share = Logistic(), (problem.y + 1.0) / 2.0
+    base = loss.baseline(share, problem.weight)
+    bias, slopes = _minimise(loss, design, share, problem.weight, base, with_bias)
+    log_odds = sparse.csr_array(bias + design @ slopes)  # relative to the base
+    level, factor = _least_squares(log_odds, problem, with_bias)
+    return level + factor[0] * bias, factor[0] * slopes
+
+
+def _minimise(
+    loss: Loss,
+    design: sparse.csr_array,
+    y: np.ndarray,
+    weight: np.ndarray,
+    intercept: np.ndarray,
+    with_bias: bool,
+) -> tuple[np.ndarray, np.ndarray]:
     """Minimise the loss plus |slopes|^2 / (2 n), which is logistic regression with C = 1."""
     return minimise_linear(
-        problem.loss,
+        loss,
         design,
-        problem.y,
-        problem.weight,
-        problem.intercept,
-        1.0 / problem.weight.sum(),
+        y,
+        weight,
+        intercept,
+        1.0 / weight.sum(),
+        with_bias=with_bias,
         max_steps=1000,
         slope_tolerance=1e-9,
         loss_tolerance=1e-14,

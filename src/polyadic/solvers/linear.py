@@ -21,13 +21,15 @@ def minimise_linear(
     start: tuple[np.ndarray, np.ndarray] | None = None,
     out_of_time: Callable[[], bool] = lambda: False,
     *,
+    with_bias: bool = True,
     max_steps: int,
     slope_tolerance: float,
     loss_tolerance: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Minimise the mean loss plus penalty * |slopes|^2 / 2; return bias : (L,), slopes : (D, L).
 
-    design : (n, D), an array or a sparse matrix. The bias is relative to the intercept : (L,).
+    design : (n, D), an array or a sparse matrix. The bias is relative to the intercept : (L,), and
+    stays where it starts if `with_bias` is False.
     It stops when no derivative is above the first tolerance, or a step gains less than the second.
     """
     n_outputs, n_slopes = len(intercept), design.shape[1]
@@ -38,7 +40,7 @@ def minimise_linear(
         value, slope = loss.value_and_gradient(y, raw, weight)
         value += 0.5 * penalty * float(np.sum(slopes**2))
         inner = design.T @ slope + penalty * slopes
-        return value, np.concatenate([slope.sum(axis=0), inner.ravel()])
+        return value, np.concatenate([with_bias * slope.sum(axis=0), inner.ravel()])
 
     def after_step(flat: np.ndarray) -> None:
         if out_of_time():

@@ -49,8 +49,7 @@ class TorchLoop(TrainingLoop):
         for parameter in self.network.parameters():
             parameter.requires_grad_(True)
         if free is not None:
-            mask = self._tensor(free)
-            self.network.extras[0].register_hook(lambda slope: slope * mask)
+            self._hold(self.network.extras[-1], self._tensor(free))
         self.average = [p.detach().clone() for p in self.network.parameters()]
         self.optimiser = _make(optimiser, settings.learning_rate, self.network.parameters())
         self.held_out_chunks: list[engine.Features] = []
@@ -67,6 +66,14 @@ class TorchLoop(TrainingLoop):
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return torch.as_tensor(np.asarray(array, dtype=np.float32), device=self.device)
+
+    @staticmethod
+    def _hold(weights: torch.Tensor, free: torch.Tensor) -> None:
+        """Let only some output weights move."""
+        if free.any():
+            weights.register_hook(lambda slope: slope * free)
+        else:  # AdamW would shrink an array whose slope is zero
+            weights.requires_grad_(False)
 
     def train(self, rates: np.ndarray, rng: np.random.Generator) -> float:
         """Take one pass over the rows."""

@@ -240,6 +240,7 @@ def build_problem(
         loss=plan.loss,
         intercept=plan.intercept,
         degrees=[m.degrees for m in maps],
+        two_classes=plan.two_classes,
         separate=plan.separate_outputs,
         extras_l2=plan.extras_l2,
         effective_rows=rows_before + rows.effective_rows(),

@@ -102,6 +102,8 @@ class Task:
         Whether the user gave held-out rows (X_val).
     n_outputs : int
     seed, n_jobs : int
+    two_classes : bool
+        Whether y are two classes.
     """
 
     loss: Loss
@@ -111,6 +113,7 @@ class Task:
     n_outputs: int
     seed: int
     n_jobs: int = 1
+    two_classes: bool = False
 
     def baseline(self) -> np.ndarray:
         """Return the intercept to start from, (L,)."""
@@ -144,6 +147,8 @@ class Plan:
     extras_l2 : float
         L2 penalty on the arrays of a network that belong to no column.
     seed, n_jobs : int
+    two_classes : bool
+        Whether y are two classes.
     adapts_length : bool
         Whether pilots find how fast and how long to train.
     rates_to_try : tuple of float
@@ -183,6 +188,7 @@ class Plan:
     extras_l2: float
     seed: int
     n_jobs: int
+    two_classes: bool = False
     adapts_length: bool = False
     rates_to_try: tuple[float, ...] = ()
     longest: int = 1

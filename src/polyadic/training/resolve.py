@@ -122,6 +122,7 @@ def _plan(
         order_alpha=float(params.order_alpha),
         order_beta=float(params.order_beta),
         seed=task.seed,
+        two_classes=task.two_classes,
         choices=tuple(decisions.choices),
         **own,
     )
