@@ -187,7 +187,9 @@ class Linear:
         """Return initial cores of another format."""
         _check_constants(problem)
         bias, slopes = solve_linear(problem, self.degree_one)
-        cores, extras = form.linear(bias, slopes, rngs, near_one_sigma(form.n_columns))
+        # As for CP: what the linear model leaves unused starts at the given noise alone.
+        unused = 0.0 if self.noise > 0 else near_one_sigma(form.n_columns)
+        cores, extras = form.linear(bias, slopes, rngs, unused)
         cores = [a + b for a, b in zip(cores, form.noise(rngs, self.noise))]
         return Start(make_cores(form, cores, extras, problem.intercept))
 
