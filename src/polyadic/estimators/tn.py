@@ -204,7 +204,8 @@ class TNClassifier(Classification, TNEstimator):
         Weights of the classes, which multiply those of the rows.
     l2 : float or "auto", default="auto"
         Strength of the L2 penalty. A number acts on all arrays of the network, "auto" on the cores
-        of the columns, in proportion to the noise.
+        of the columns, in proportion to the noise. With solver="als" and the log-loss, "auto" adds
+        the penalty of logistic regression with C = 1: see docs/formats.md.
     order_alpha : float, default=0.0
         Strength of the order penalty (paper, section VI).
     order_beta : float, default=2.0

@@ -162,7 +162,8 @@ class TNEstimator(TableEstimator):
         if not hasattr(init, "network"):
             raise ValueError(f"init={init!r} has no method `network`, which networks start from.")
         start = NetworkInit(init, self.format, self.order)
-        return resolve_tn(self, self._task(rows, has_held_out, maps), start)
+        is_network = networks.resolve(self.format).is_network
+        return resolve_tn(self, self._task(rows, has_held_out, maps), start, is_network)
 
     def _resumed_plan(self, rows: CodedRows, has_held_out: bool) -> Plan:
         """Return the plan of going on from the fitted network, if it is still of this kind."""
