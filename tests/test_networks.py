@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
 from polyadic import CPClassifier, CPRegressor, TNClassifier, TNRegressor, inits, maps, networks
+from polyadic.data.features import encode
 from polyadic.estimators import validation
 
 torch = needs.package("torch")
@@ -350,6 +351,18 @@ def test_cp_as_a_network_is_the_same_model_as_cp():
     network = TNRegressor("cp", **params).fit(X, y)
     model = CPRegressor(n_members=1, **params).fit(X, y)
     np.testing.assert_allclose(network.predict(X), model.predict(X), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("n_outputs", [1, 3])
+def test_a_fitted_train_as_cp_predicts_the_same(n_outputs):
+    X, y = product_table()
+    Y = 50 + 20 * np.column_stack([y, -y, X[:, 1]])[:, :n_outputs]  # units with a scale
+    model = TNRegressor("tt", maps=maps.Polynomial(4), **{**SMALL, "rank": 3}).fit(X, Y)
+    cp = model.tensor_.to_cp()
+    assert cp.rank <= 27
+    found = cp.contract(encode(model.maps_, list(X.T)))
+    # The fused engine is in single precision; seen over 6 seeds: 8e-8 of the largest target.
+    np.testing.assert_allclose(found, model.raw(X), atol=1e-5 * np.abs(Y).max())
 
 
 @pytest.mark.parametrize("name", ["cp", "tucker"])

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from polyadic.networks.base import Format
+from polyadic.networks.conversions import cp_to_tt, tt_to_cp
 from polyadic.networks.cp import CanonicalPolyadic
 from polyadic.networks.fm import FactorizationMachine
 from polyadic.networks.ht import HierarchicalTucker
 from polyadic.networks.pn import PolynomialNetwork
 from polyadic.networks.tr import TensorRing
-from polyadic.networks.tt import TensorTrain, cp_to_tt
+from polyadic.networks.tt import TensorTrain
 from polyadic.networks.tucker import Tucker
 
-__all__ = ["FORMATS", "Format", "cp_to_tt", "resolve"]
+__all__ = ["FORMATS", "Format", "cp_to_tt", "resolve", "tt_to_cp"]
 
 FORMATS: dict[str, type[Format]] = {
     "cp": CanonicalPolyadic,

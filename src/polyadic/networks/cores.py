@@ -8,6 +8,7 @@ import numpy as np
 
 from polyadic.networks import resolve
 from polyadic.networks.base import Format
+from polyadic.networks.conversions import tt_to_cp
 from polyadic.networks.cp import CPCores
 
 
@@ -85,6 +86,13 @@ class NetworkCores:
         factors, extras = own
         intercept, scale = self.intercept @ matrix, np.ones(self.n_outputs)
         return replace(self, factors=factors, extras=extras, intercept=intercept, scale=scale)
+
+    def to_cp(self) -> CPCores:
+        """Return a Tensor Train as CP, with the product of its ranks as terms; refuse too many."""
+        if self.name != "tt":
+            raise ValueError(f"Only cores of format='tt' can be written as CP, got {self.name!r}.")
+        factors, weights = tt_to_cp(self.factors, self.extras)
+        return CPCores(factors, weights * self.scale, self.intercept)
 
     def order_norm(self, emphasis: list[np.ndarray]) -> float:
         """Return <B*W, B*W> without the scale; `emphasis` is b^(n) of every column."""

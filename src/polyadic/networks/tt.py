@@ -126,27 +126,3 @@ def check_rank(network: Format, needed: int) -> None:
             f"init='linear' needs a rank of at least {needed} in format={network.name!r} with "
             f"{network.n_outputs} outputs, got {network.rank}."
         )
-
-
-def cp_to_tt(
-    factors: Sequence[np.ndarray], weights: np.ndarray
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Write a CP tensor as a Tensor Train with diagonal matrices (paper, appendix A).
-
-    Parameters
-    ----------
-    factors : list of (d_n, R)
-    weights : (R, L)
-
-    Returns
-    -------
-    cores, extras
-        Of `TensorTrain(dims, R, L)`.
-    """
-    rank = len(weights)
-    cores = []
-    for factor in factors:
-        core = np.zeros((len(factor), rank, rank))
-        core[:, np.arange(rank), np.arange(rank)] = factor
-        cores.append(core.reshape(len(factor), -1))
-    return cores, [np.ones(rank), np.asarray(weights, dtype=np.float64)]
