@@ -7,20 +7,19 @@ standardise the columns, which `polyadic.explain.coefficients` undoes.
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.polynomial.polynomial import polypow
 
-from experiments import models, report
+from experiments import algebra, models, report
 from experiments.cells import Cell, Found, Scale
 from experiments.published import POLYNOMIAL
 from experiments.report import Claim, Section, Table
 from experiments.synthetic import ALPHA, BETA, EPOCHS, NOISE, RANK, D
+from experiments.synthetic import in_original_units as data
 from polyadic import CPRegressor
-from polyadic.datasets import Split, load_synthetic
 from polyadic.explain import coefficients
 from polyadic.inits import Linear
 
@@ -31,29 +30,8 @@ TOP = 15  # monomials that the table in standardised units shows
 # From which correlation coefficients count as recovered, and below which share of the squared
 # coefficients columns count as without effect; chosen by hand.
 CORRELATED, NEGLIGIBLE = 0.95, 0.01
-EXACT = 1e-3  # of the spread of predictions: rounding in single precision, in original units
 MODELS = {"cp": "CP of Table I", "cp, order penalty": "CP, linear init and order penalty"}
 Monomial = tuple[int, ...]
-
-
-@cache
-def data() -> Split:
-    """Return the paper's split in original units.
-
-    The rows of the standardised split are those of the table, in another order: smallest and
-    largest value of every column show how it was standardised.
-    """
-    split, (X, y) = load_synthetic(split="paper"), load_synthetic(return_X_y=True)
-    tables = undo([split.X_train, split.X_val, split.X_test], X)
-    targets = undo([split.y_train, split.y_val, split.y_test], y)
-    return Split(*(part for pair in zip(tables, targets) for part in pair))
-
-
-def undo(parts: list[np.ndarray], original: np.ndarray) -> list[np.ndarray]:
-    """Return the parts in original units, from the ranges of the columns before and after."""
-    whole, low = np.concatenate(parts), original.min(axis=0)
-    std = np.ptp(original, axis=0) / np.ptp(whole, axis=0)
-    return [low + std * (part - whole.min(axis=0)) for part in parts]
 
 
 # ---- polynomials --------------------------------------------------------------------------------
@@ -117,16 +95,8 @@ def cp(seed: int, epochs: int, order_penalty: bool) -> dict[str, Any]:
         "standardised": named(standardise(polynomial, np.array(mean), np.array(std), D)),
         "mean": mean,
         "std": std,
-        "gap": gap(model, polynomial),
+        "gap": algebra.largest_gap(model, data().X_test),
     }
-
-
-def gap(model: CPRegressor, polynomial: dict[Monomial, float]) -> float:
-    """Return the largest difference of model and polynomial on test rows, over their spread."""
-    X = data().X_test
-    terms = (c * np.prod(X ** np.array(powers), axis=1) for powers, c in polynomial.items())
-    predicted = model.predict(X)
-    return float(np.max(np.abs(sum(terms) - predicted)) / np.std(predicted))
 
 
 def known_monomials(seed: int) -> dict[str, Any]:
@@ -152,9 +122,15 @@ def name(powers: Monomial) -> str:
 def cells(scale: Scale) -> list[Cell]:
     """Return all fits of this experiment."""
     out = [Cell(NAME, "least squares", 0, known_monomials)]
+    settings: dict[str, Any]
     for model in MODELS:
         settings = {"epochs": scale.epochs(EPOCHS), "order_penalty": model != "cp"}
         out += [Cell(NAME, model, seed, cp, settings) for seed in scale.fits(NAME, model)]
+    for format in algebra.FORMATS:
+        settings = {"format": format, "epochs": scale.epochs(algebra.EPOCHS)}
+        name = f"algebra, {format}"
+        fits = scale.fits(NAME, name)[: algebra.SEEDS]
+        out += [Cell(NAME, name, seed, algebra.gap, settings) for seed in fits]
     return out
 
 
@@ -226,7 +202,12 @@ def standardised_table(found: Found) -> Table:
 
 def claims(found: Found) -> list[Claim]:
     """Appendix B: coefficients are readily obtained. Are they right?"""
-    return [claim for model in MODELS for claim in claims_of(found, model)]
+    others = {f: found.values("gap", f"algebra, {f}") for f in algebra.FORMATS}
+    texts = (f"{f} {max(gaps):.1e}" for f, gaps in others.items() if gaps)
+    exact = all(gap < algebra.ROUNDING for gaps in others.values() for gap in gaps)
+    text = "The same for the other formats, over all monomials" + report.OWN
+    largest = Claim(text, f"largest gaps: {', '.join(texts)}", exact)
+    return [*(claim for model in MODELS for claim in claims_of(found, model)), largest]
 
 
 def original_correlation(result: dict[str, Any], terms: list[str]) -> float:
@@ -253,7 +234,7 @@ def claims_of(found: Found, model: str) -> list[Claim]:
             f"{name}: the coefficient of each interaction can be obtained from the cores",
             f"the polynomial of all {len(terms) + 1:,} coefficients is the model's prediction on "
             f"the test rows to {max(gaps):.1e} of its standard deviation",
-            max(gaps) < EXACT,
+            max(gaps) < algebra.ROUNDING,
         ),
         Claim(
             f"{name}: coefficients are those of the target" + report.OWN,

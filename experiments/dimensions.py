@@ -24,7 +24,7 @@ DIMENSIONS = (2, 3, 5, 10, 25, 50, 75, 100, 150)
 RANKS = (1, 2, 5, 10, 20, 50, 100)
 RANK_DIMENSIONS = (2, 75)
 SIGMAS = (0.2, 0.4)  # of the random init in the sweep over ranks: with 0.2, few terms stay dead
-TORCH_EPOCHS = 3  # on the torch engine, a hundred times slower with batches of 32
+TORCH_EPOCHS = 2  # on the torch engine, a hundred times slower with batches of 32
 TORCH_DIMENSIONS = (2, 25, 75, 150)
 # The figure of learning curves: name, and what the map is.
 MAPS = {
@@ -103,7 +103,7 @@ def cells(scale: Scale) -> list[Cell]:
         for l2 in (0.0, L2):
             add(f"loss, d={d}", at_dimension, d=d, l2=l2, **epochs)
         add(f"time, d={d}", timed, d=d, epochs=scale.epochs(TIME_EPOCHS))
-    for d in scale.some(TORCH_DIMENSIONS, 2):
+    for d in [] if scale.quick else TORCH_DIMENSIONS:  # half a minute
         add(f"torch time, d={d}", timed_on_torch, d=d, epochs=scale.epochs(TORCH_EPOCHS))
     for r in scale.some(RANKS, 3):
         for d in RANK_DIMENSIONS:

@@ -50,6 +50,26 @@ def data() -> Split:
     return load_synthetic(split="paper")
 
 
+@cache
+def in_original_units() -> Split:
+    """Return the paper's split in original units.
+
+    The rows of the standardised split are those of the table, in another order: smallest and
+    largest value of every column show how it was standardised.
+    """
+    split, (X, y) = load_synthetic(split="paper"), load_synthetic(return_X_y=True)
+    tables = undo([split.X_train, split.X_val, split.X_test], X)
+    targets = undo([split.y_train, split.y_val, split.y_test], y)
+    return Split(*(part for pair in zip(tables, targets) for part in pair))
+
+
+def undo(parts: list[np.ndarray], original: np.ndarray) -> list[np.ndarray]:
+    """Return the parts in original units, from the ranges of the columns before and after."""
+    whole, low = np.concatenate(parts), original.min(axis=0)
+    std = np.ptp(original, axis=0) / np.ptp(whole, axis=0)
+    return [low + std * (part - whole.min(axis=0)) for part in parts]
+
+
 # ---- Table I ------------------------------------------------------------------------------------
 
 
