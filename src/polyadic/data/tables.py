@@ -252,6 +252,8 @@ def factorise_by_join(values: nw.Series) -> tuple[np.ndarray, list]:
         # Where many rows differ, a dict is faster than the join that `replace_strict` does.
         return factorise_list(values.to_list())
     distinct = series.to_list()
+    if not any(value is not None for value in distinct):  # PyArrow has no type for such a list
+        return np.zeros(len(values), np.int64), [None]
     number = values.replace_strict(distinct, list(range(len(distinct))), return_dtype=nw.Int64)
     return number.to_numpy(), distinct
 

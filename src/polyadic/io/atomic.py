@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
 def write_whole(path: str | os.PathLike, data: bytes) -> None:
-    """Write the bytes to a temporary file in the same folder, then rename it in one step."""
+    """Write the bytes to a file, whole or not at all."""
+    with drafted(path) as draft, open(draft, "xb") as file:
+        file.write(data)
+
+
+@contextmanager
+def drafted(path: str | os.PathLike) -> Iterator[Path]:
+    """Give a draft in the same folder to write to, and rename it in one step when it is done."""
     target = check_place(path)
     draft = target.with_name(f".polyadic-{secrets.token_hex(8)}.tmp")
     try:
-        with open(draft, "xb") as file:
-            file.write(data)
-            file.flush()
+        yield draft
+        with open(draft, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(draft, target)
     except BaseException:

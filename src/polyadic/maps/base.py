@@ -106,7 +106,7 @@ class FeatureMap(ABC):
         out = np.zeros((len(index), self.dim))
         rows = np.arange(len(index))
         for s in range(index.shape[1]):
-            np.add.at(out, (rows, index[:, s]), value[:, s])
+            out[rows, index[:, s]] += value[:, s]  # each row once
         if self.constant:
             out[:, 0] += 1.0
         return out
