@@ -38,6 +38,7 @@ ROOMS = (
     "estimators",
     "trees",
     "datasets",
+    "scale",
     "plots",
     "page",
     "cli",
