@@ -179,6 +179,8 @@ def run_cells(
     say: Callable[[str], None],
 ) -> Found:
     """Run the cells that are not kept yet, report progress, and return all records."""
+    for cell in cells:
+        cell.code  # noqa: B018 - read before the first fit: files may change while it runs
     waiting = [cell for cell in cells if kept.get(cell) is None]
     left = sum(expected(cell) for cell in waiting)
     say(

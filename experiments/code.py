@@ -10,20 +10,22 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import polyadic
 
-# What a fit runs through; pictures, pages and readings of a fitted model do not change it.
+# What a fit and its coefficients run through; pictures and pages do not change a result.
 _ROOMS = [
     "data",
     "datasets",
     "estimators",
+    "explain",
     "kernels",
     "maps",
     "networks",
@@ -70,26 +72,17 @@ def _follow(value: Any, settings: tuple[Any, ...], found: dict[str, str], name: 
 
 
 def _used(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the globals that a function or the methods of a class use, with their names."""
-    functions = [value]
-    if isinstance(value, type):
-        functions = [f for f in vars(value).values() if isinstance(f, FunctionType)]
-    for function in functions:
-        names = set(_names(function.__code__))
-        for name in sorted(names & function.__globals__.keys()):
-            found = function.__globals__[name]
-            if isinstance(found, ModuleType) and found.__name__.split(".")[0] == _OWN:
-                yield from ((n, getattr(found, n)) for n in sorted(names) if hasattr(found, n))
-            else:
-                yield name, found
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    """Yield the names that code looks up, in functions within it too."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
+    """Yield the globals that the code of a function or a class names, defaults included."""
+    scope = vars(sys.modules[value.__module__])
+    nodes = list(ast.walk(ast.parse(_source(value))))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    for name in sorted(names & scope.keys()):
+        found = scope[name]
+        if isinstance(found, ModuleType) and found.__name__.split(".")[0] == _OWN:
+            yield from ((n, getattr(found, n)) for n in sorted(names) if hasattr(found, n))
+        else:
+            yield name, found
 
 
 def _source(value: Any) -> str:

@@ -23,7 +23,10 @@ EPOCHS, TIME_EPOCHS = 100, 50
 DIMENSIONS = (2, 3, 5, 10, 25, 50, 75, 100, 150)
 RANKS = (1, 2, 5, 10, 20, 50, 100)
 RANK_DIMENSIONS = (2, 75)
-SIGMAS = (0.2, 0.4)  # of the random init in the sweep over ranks: with 0.2, few terms stay dead
+SIGMAS = (
+    0.2,
+    0.4,
+)  # of the random init in the sweep over ranks: 0.2 leaves models of few terms without a gradient
 TORCH_EPOCHS = 2  # on the torch engine, a hundred times slower with batches of 32
 TORCH_DIMENSIONS = (2, 25, 75, 150)
 # The figure of learning curves: name, and what the map is.
@@ -37,6 +40,7 @@ MAPS = {
 # Relative differences up to which two errors count as the same, or as fairly constant, and the
 # roughness below which a curve counts as smooth; chosen by hand.
 SAME, STEADY, SMOOTH = 0.02, 0.1, 0.05
+LEARNT = 0.3  # validation MSE of a fit that has learnt: linear regression has 0.37
 
 
 def curve(seed: int, epochs: int, **map_settings: Any) -> dict[str, Any]:
@@ -258,8 +262,10 @@ def roughnesses(found: Found, name: str) -> list[float]:
     """Return the mean change from epoch to epoch in the second half, relative to the level."""
     out = []
     for result in found.of(f"curve, {name}"):
-        values = [v for v in result["curve"] if v is not None]
-        half = np.array(values[len(values) // 2 :])
+        if any(v is None for v in result["curve"]):  # not finite
+            out.append(np.inf)
+            continue
+        half = np.array(result["curve"][len(result["curve"]) // 2 :])
         if len(half) > 1:
             out.append(float(np.mean(np.abs(np.diff(half))) / np.median(half)))
     return out
@@ -297,7 +303,13 @@ def map_claims(found: Found) -> list[Claim]:
         Claim(
             "The normalised map trains reliably at d=75, with smooth learning curves",
             f"roughness {report.mean(rough[high]):.3g}, worst seed {max(val[high], default=0):.4f}",
-            statistics.smaller(rough[high], [SMOOTH]),
+            statistics.all_of(
+                [
+                    statistics.smaller(rough[high], [SMOOTH]),
+                    all(np.isfinite(val[high])) if val[high] else None,
+                    statistics.smaller(val[high], [LEARNT]),
+                ]
+            ),
         ),
     ]
 
@@ -356,7 +368,7 @@ def rank_claims(found: Found) -> list[Claim]:
     """Sentences on the loss against rank."""
     low_train, low = (ranks(found, key, 2) for key in ("train", "val"))
     high_train, high = (ranks(found, key, 75) for key in ("train", "val"))
-    if not {2, 5, 50, 100} <= set(low) & set(high):
+    if not {2, 5, 20, 50, 100} <= set(low) & set(high):
         return []
     smallest, largest = min(low), max(low)
     steady = {f"R={r}": v for r, v in high.items() if r >= 5}
@@ -367,8 +379,12 @@ def rank_claims(found: Found) -> list[Claim]:
             ", ".join(f"R={r}: {mean(low_train[r])} and {mean(low[r])}" for r in low),
             statistics.all_of(
                 [
-                    statistics.smaller(low[50], low[smallest]),
-                    statistics.same(low[100], low[50], SAME),
+                    verdict
+                    for line in (low_train, low)
+                    for verdict in (
+                        statistics.smaller(line[50], line[20]),
+                        statistics.same(line[100], line[50], SAME),
+                    )
                 ]
             ),
         ),
@@ -386,7 +402,7 @@ def rank_claims(found: Found) -> list[Claim]:
             Claim(
                 f"d=75 with a rank of {r} is better than any rank with d=2",
                 f"d=75: {mean(high[r])}; best of d=2, R={best_low}: {mean(low[best_low])}",
-                statistics.smaller(high[r], low[best_low]),
+                statistics.all_of([statistics.smaller(high[r], values) for values in low.values()]),
             )
             for r in (2, 5)
         ),

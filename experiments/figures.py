@@ -47,10 +47,12 @@ def draw_sweep(
 ) -> None:
     """Draw, for every line, the values over seeds at each point."""
     for name, points in lines.items():
-        known = {x: values for x, values in points.items() if values}
-        if known:
-            height = _stacked(list(known.values())).T  # (seeds, points)
-            draw_band(panel, np.array(list(known)), height, name, marker="o")
+        known = {x: _drawable(values) for x, values in points.items() if values}
+        if known:  # each point by its own seeds: fast fits have more of them
+            middle, low, high = (
+                np.array([f(v) for v in known.values()]) for f in (np.median, np.min, np.max)
+            )
+            _draw_line(panel, name, np.array(list(known)), middle, low, high, marker="o")
     panel.set(xlabel=labels[0], ylabel=labels[1], title=title)
     if log_x:
         panel.set_xscale("log")
@@ -59,13 +61,29 @@ def draw_sweep(
     panel.legend(fontsize="small")
 
 
-def draw_band(panel: Any, x: np.ndarray, runs: np.ndarray, name: str, marker: str = "") -> None:
+def draw_band(panel: Any, x: np.ndarray, runs: np.ndarray, name: str) -> None:
     """Draw the median over runs : (seeds, points), with their range; diverged runs on top."""
     runs = np.where(np.isnan(np.atleast_2d(runs)), _LARGEST, np.atleast_2d(runs))
-    line = np.median(runs, axis=0)
-    (drawn,) = panel.plot(x, line, marker=marker, markersize=3, label=name)
-    low, high = runs.min(axis=0), runs.max(axis=0)
+    _draw_line(panel, name, x, np.median(runs, axis=0), runs.min(axis=0), runs.max(axis=0))
+
+
+def _draw_line(
+    panel: Any,
+    name: str,
+    x: np.ndarray,
+    middle: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    marker: str = "",
+) -> None:
+    (drawn,) = panel.plot(x, middle, marker=marker, markersize=3, label=name)
     panel.fill_between(x, low, high, alpha=0.2, color=drawn.get_color(), linewidth=0)
+
+
+def _drawable(values: Sequence[float | None]) -> np.ndarray:
+    """Return values with those on top that are too large or not finite."""
+    found = np.array([np.nan if v is None else v for v in values], dtype=float)
+    return np.where(np.abs(found) < _LARGEST, found, _LARGEST)
 
 
 def _stacked(runs: Sequence[Sequence[float | None]]) -> np.ndarray:

@@ -26,6 +26,7 @@ C = 1.0
 MOST_STEPS = 500_000  # of the solver: large degrees do not converge
 ROWS = (250, 500, 1000, 2000, 4000)  # of California, to see how time grows
 SPARSE_ROWS = 4000  # of MovieLens: all 21,200 would take minutes
+GAMMA = 1 / 8  # of California: outlying rows make a kernel without it slow to converge
 QUADRATIC = 1.7  # exponent of time over rows from which it counts as quadratic; chosen by hand
 
 
@@ -50,7 +51,9 @@ def svm_time(seed: int, rows: int) -> dict[str, Any]:
     """Seconds of a kernel of degree three on some rows of California."""
     split = california.data()
     start = perf_counter()
-    SVR(kernel="poly", degree=3, coef0=1.0, C=C).fit(split.X_train[:rows], split.y_train[:rows])
+    SVR(kernel="poly", degree=3, gamma=GAMMA, coef0=1.0, C=C).fit(
+        split.X_train[:rows], split.y_train[:rows]
+    )
     return {"seconds": perf_counter() - start}
 
 
@@ -69,7 +72,7 @@ def svm_on_categories(seed: int, degree: int, rows: int) -> dict[str, Any]:
     chosen = np.random.default_rng(0).permutation(len(split.y_train))[:rows]
     columns = OneHotEncoder(handle_unknown="ignore").fit(split.X_train)
     start = perf_counter()
-    model = SVC(kernel="poly", degree=degree, coef0=1.0, C=C, cache_size=1000)
+    model = SVC(kernel="poly", degree=degree, gamma=1.0, coef0=1.0, C=C, cache_size=1000)
     model.fit(columns.transform(split.X_train.iloc[chosen]), split.y_train[chosen])
     seconds = perf_counter() - start
     some = np.random.default_rng(1).permutation(len(split.y_test))[:SPARSE_ROWS]
@@ -120,15 +123,18 @@ def cells(scale: Scale) -> list[Cell]:
 def section(found: Found, folder: Path) -> Section:
     """Return the errors by degree, the times by rows, and the claims."""
     figure, panels = figures.new_figure(2)
-    for panel, key, what in zip(panels, ("train", "val"), ("training", "validation")):
+    for panel, key, what in zip(panels, ("train", "test"), ("training", "test")):
         lines = {m: by_degree(found, m, key) for m in ("svm", "cp")}
         figures.draw_sweep(panel, lines, ("degree", f"{what} MSE"), log_y=True)
     figures.save(figure, folder / "figure_kernels.png")
     return Section(
         "Support vector machines with a polynomial kernel",
         "Appendix A; the paper gives no numbers. The kernel is (<x, z> + 1)^i with C = 1, on the "
-        "synthetic table; CP has d = i + 1, a rank of 10 and the linear init. Times are of a "
-        "kernel of degree 3 on some rows of California, and of ten epochs of CP. Categories: "
+        f"synthetic table, at most {MOST_STEPS:,} steps of its solver; CP has d = i + 1, a rank of "
+        "10 and the linear init, and is taken at the epoch that is best on the validation rows, so "
+        "that test errors are compared. Times are of a kernel of degree 3, (<x, z> / 8 + 1)^3, on "
+        "some rows of California, and of ten epochs of CP; a power of "
+        f"{QUADRATIC} counts as quadratic. Categories: "
         f"{SPARSE_ROWS:,} training and {SPARSE_ROWS:,} test rows of MovieLens; CP of Table II "
         "after 100 epochs.",
         [degree_table(found), time_table(found), category_table(found)],
@@ -151,9 +157,9 @@ def by_rows(found: Found, model: str) -> dict[int, list[float]]:
 
 def degree_table(found: Found) -> Table:
     """Return training and validation errors against the degree."""
-    lines = [by_degree(found, m, key) for m in ("svm", "cp") for key in ("train", "val")]
+    lines = [by_degree(found, m, key) for m in ("svm", "cp") for key in ("train", "test")]
     rows = [[str(k), *(report.number(report.mean(line[k])) for line in lines)] for k in lines[0]]
-    header = ["degree", "SVM, train MSE", "SVM, val MSE", "CP, train MSE", "CP, val MSE"]
+    header = ["degree", "SVM, train MSE", "SVM, test MSE", "CP, train MSE", "CP, test MSE"]
     return Table("kernels_degree", "Errors against the degree", header, rows)
 
 
@@ -185,7 +191,7 @@ def exponent(line: dict[int, list[float]]) -> float:
 def claims(found: Found) -> list[Claim]:
     """Return what the appendix lists against these machines, and CP beside each."""
     times = {m: by_rows(found, m) for m in ("svm", "cp")}
-    errors = {m: by_degree(found, m, "val") for m in ("svm", "cp")}
+    errors = {m: by_degree(found, m, "test") for m in ("svm", "cp")}
     out = []
     if all(len(line) > 2 for line in times.values()):
         power = {m: exponent(line) for m, line in times.items()}
@@ -196,7 +202,7 @@ def claims(found: Found) -> list[Claim]:
     if all(len(line) > 2 for line in errors.values()):
         least = {m: min(map(report.mean, line.values())) for m, line in errors.items()}
         last = {m: list(line.values())[-1] for m, line in errors.items()}
-        evidence = ", ".join(
+        evidence = "test MSE, " + ", ".join(
             f"{m}: {least[m]:.4f} at best, {report.mean(last[m]):.4f} at degree {DEGREES[-1]}"
             for m in errors
         )
@@ -210,5 +216,6 @@ def claims(found: Found) -> list[Claim]:
         evidence = f"AUC {max(bent):.4f}, of a linear kernel {linear[0]:.4f}, of CP "
         evidence += f"{report.mean(own):.4f}"
         text = "Polynomial SVM: does not effectively capture interactions of categories, CP does"
-        out.append(Claim(text, evidence, statistics.smaller([max(bent)], own)))
+        learnt = statistics.smaller(linear, own)  # the AUC of CP is above that of a linear kernel
+        out.append(Claim(text, evidence, statistics.all_of([max(bent) <= linear[0], learnt])))
     return out

@@ -41,6 +41,7 @@ CP_STARTS = {  # of Table I, beside the first, which counts as the published one
     "cp, order penalty": "CP-based (d=3), linear init and order penalty",
     "cp, random init": "CP-based (d=3), random init of the authors' notebook",
 }
+RARE = 0.1  # share of the seeds up to which a figure is lucky; chosen by hand
 FORMATS = ("cp", "tt", "tr", "ht", "tucker", "pn", "fm")
 
 
@@ -216,7 +217,10 @@ def section(found: Found, folder: Path) -> Section:
     }
     rows = report.regression_rows(found, published.SYNTHETIC)[1:]
     own = published.SYNTHETIC["cp"]
-    starts = [report.regression_row(text, found, m, own) for m, text in CP_STARTS.items()]
+    starts = [
+        report.regression_row(text, found, m, own if m == "cp" else None)
+        for m, text in CP_STARTS.items()
+    ]
     n_published = len(published.SYNTHETIC) - 1
     rows[n_published:n_published] = report.plain_rows(found, trains)
     equals = {f"{f}, one recipe": f"{f}" for f in FORMATS}
@@ -285,7 +289,18 @@ def table_claims(found: Found) -> list[Claim]:
     return [
         report.better(f"{text}, as published", scores, "cp"),
         report.better(f"{text}, one recipe", equals, "cp"),
+        lucky_claim(found),
     ]
+
+
+def lucky_claim(found: Found) -> Claim:
+    """The notebook's figure is one of its best seeds."""
+    values, figure = found.values("val", "cp, random init"), published.SYNTHETIC["cp"].score
+    goal = figure + report.last_digit(figure)
+    reached = sum(v < goal for v in values)
+    text = "From random init, as in the notebook, the published figure is a lucky seed"
+    evidence = f"{reached} of {len(values)} seeds reach it, the mean is {mean(values)}"
+    return Claim(text + report.OWN, evidence, reached < RARE * len(values) if values else None)
 
 
 def curve_claims(found: Found) -> list[Claim]:
@@ -347,7 +362,8 @@ def train_claim(found: Found) -> Claim:
     if not final:
         return Claim(text, "", None)
     evidence = f"{len(final)} fits, the worst ends with a validation MSE of {max(final):.4f}"
-    return Claim(text, evidence, max(final) > 1)
+    diverged = [v > 1 for v in final]
+    return Claim(text, evidence, True if all(diverged) else None if any(diverged) else False)
 
 
 class Curves:
@@ -358,4 +374,7 @@ class Curves:
         self.first = [float(v[0]) for v in values]
         self.least = [float(v.min()) for v in values]
         # A curve has converged within 5 % of its least value.
-        self.epochs = [1.0 + float(np.argmax(v <= CONVERGED * v.min())) for v in values]
+        self.epochs = [
+            1.0 + float(np.argmax(v <= CONVERGED * v.min())) if np.isfinite(v.min()) else np.inf
+            for v in values
+        ]

@@ -114,7 +114,7 @@ def test_a_quick_sweep_has_first_and_last_point():
     assert Scale().some(points, 3) == list(points)
 
 
-def test_a_changed_constant_or_function_is_run_again(tmp_path, monkeypatch):
+def test_a_result_of_other_code_is_run_again(tmp_path, monkeypatch):
     calls, kept = [], Kept(tmp_path)
     cell = Cell("toy", "model", 0, command.synthetic.linear_regression)
     monkeypatch.setattr(Cell, "run", lambda self: calls.append(self) or {"value": 1})
@@ -129,6 +129,25 @@ def test_a_changed_constant_or_function_is_run_again(tmp_path, monkeypatch):
     assert Kept(tmp_path, any_library=True).get(cell) is not None
     now["code"] = "c/y"
     assert Kept(tmp_path, any_library=True).get(cell) is None
+
+
+def test_the_code_of_a_cell_follows_default_values(monkeypatch):
+    before = code.fingerprint(command.movielens.cp)
+    monkeypatch.setattr(command.movielens, "ALPHA", 1.0)  # a default of a function that it uses
+    code.fingerprint.cache_clear()
+    assert code.fingerprint(command.movielens.cp) != before
+    code.fingerprint.cache_clear()
+
+
+def test_the_code_is_read_before_the_first_fit(tmp_path):
+    cells, seen = [counting_cell([], seed) for seed in range(2)], []
+    read = property(lambda self: seen.append(self.seed) or "a/b")
+    with (
+        patch.object(Cell, "code", read),
+        patch.object(Cell, "run", lambda self: {"seen": len(set(seen))}),
+    ):
+        found = run(cells, Kept(tmp_path))
+    assert [r.result["seen"] for r in found] == [2, 2]
 
 
 def test_the_code_of_a_cell_follows_constants_and_functions(monkeypatch):
@@ -179,6 +198,29 @@ def test_one_fit_is_compared_with_every_seed():
     assert statistics.smaller([1.0], [2.0, 2.1, 1.9]) is True
     assert statistics.smaller([2.0], [1.0, 3.0]) is None
     assert statistics.smaller([], [1.0]) is None
+    assert statistics.smaller([1.0], []) is None
+    assert statistics.smaller([1.0], [2.0]) is None  # nothing tells how much seeds differ
+
+
+def test_few_seeds_are_rarely_sure_of_what_is_not_so():
+    rng = np.random.default_rng(0)
+    sure = [statistics.smaller(rng.normal(size=5), rng.normal(size=5)) for _ in range(400)]
+    assert np.mean([v is not None for v in sure]) < 0.09  # 0.05 expected, 0.16 without stretching
+
+
+def test_a_model_must_be_better_than_every_other():
+    rng = np.random.default_rng(0)
+    noisy = 1.24 + rng.normal(size=5)
+    scores = {"own": [1.0] * 5, "close": [1.1] * 5, "noisy": noisy}
+    assert statistics.lowest(scores, "own") == ("close", None)
+    assert statistics.lowest({k: scores[k] for k in ("own", "close")}, "own") == ("close", True)
+
+
+def test_more_seeds_of_one_model_are_used():
+    rng = np.random.default_rng(0)
+    found = statistics.paired_difference(rng.normal(size=50), [10.0, 10.1, 9.9])
+    assert found.mean == pytest.approx(-10, abs=0.5)
+    assert found.high < -8
 
 
 def test_fits_that_diverged_are_larger():
@@ -191,6 +233,7 @@ def test_nearly_the_same_is_decided_by_the_interval():
     assert statistics.same(close, [1.0], 0.05) is True
     assert statistics.same(far, [1.0], 0.05) is False
     assert statistics.same([0.8, 1.0, 1.2], [1.0], 0.05) is None
+    assert statistics.same([1.0, 1.0], [np.inf, np.inf], 0.05) is None
 
 
 # ---- coefficients -------------------------------------------------------------------------------
@@ -239,11 +282,14 @@ def test_a_models_polynomial_predicts_as_the_model_does():
 
 
 def test_verdicts_distinguish_the_mean_from_the_best_seed():
-    assert report.verdict([0.1, 0.3], 0.2) == report.REACHED
-    assert report.verdict([0.19, 0.3, 0.4], 0.2) == "reached by 1 of 3 seeds"
-    assert report.verdict([0.3], 0.2) == report.MISSED
-    assert report.verdict([0.3], 0.2, larger=True) == report.REACHED
-    assert report.verdict([], 0.2) == report.OPEN
+    assert report.verdict([0.1, 0.3], 0.2001) == report.REACHED
+    assert report.verdict([0.19, 0.3, 0.4], 0.2001) == "reached by 1 of 3 seeds"
+    assert report.verdict([0.3], 0.2001) == report.MISSED
+    assert report.verdict([0.3], 0.2001, larger=True) == report.REACHED
+    assert report.verdict([], 0.2001) == report.OPEN
+    assert report.verdict([0.7838], 0.784, larger=True) == report.REACHED  # as many digits
+    assert report.verdict([0.7862], 0.7863, larger=True) == report.MISSED
+    assert report.verdict([0.33115], 0.3311) == report.REACHED  # errors are cut off
 
 
 def test_spread_of_one_fit_has_no_deviation():
@@ -294,6 +340,56 @@ def test_the_command_refuses_unknown_experiments_and_docs_of_a_quick_run(capsys)
     assert "Choose from: synthetic" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         command.parse(["--docs", "--quick"])
+
+
+def made_up(cell):
+    """Return a result with everything that any cell returns; better for CP."""
+    rng = np.random.default_rng(cell.seed)
+    score = 0.2 + 0.01 * rng.uniform() + 0.1 * ("cp" not in cell.model)
+    epochs = cell.settings.get("epochs", 3)
+    curve = [
+        None if cell.seed == 1 and "d=5" in cell.model else score + 1 / (1 + e) for e in range(9)
+    ]
+    return {
+        **dict.fromkeys(("val", "test", "train", "seconds", "cell_seconds", "held_out"), score),
+        "auc": 1 - score,
+        "auc_best": 1 - score,
+        "epoch": epochs,
+        "epoch_best": epochs,
+        "curve": curve,
+        "train_curve": curve,
+        "parameters": 10,
+        "accuracy": 1 - score,
+        "finite": cell.seed != 1,
+        "spread": 1.0,
+        "digits": "0123",
+        "refused": "too large",
+        "row_seconds": 1.0,
+        "rows": 100,
+        "gap": 1e-7,
+    }
+
+
+@pytest.mark.parametrize("name", [n for n in command.EXPERIMENTS if n != "coefficients"])
+def test_every_section_is_written_from_the_cells_of_a_full_run(name, tmp_path):
+    needs.package("matplotlib")
+    with needs.data():
+        cells = command.EXPERIMENTS[name].cells(Scale())
+    records = [Record(c.experiment, c.model, c.seed, c.settings, made_up(c)) for c in cells]
+    section = command.EXPERIMENTS[name].section(Found(records), tmp_path)
+    for table in section.tables:
+        assert {len(row) for row in table.rows} == {len(table.header)}, table.caption
+    assert section.claims
+    assert all(claim.holds in (True, False, None) for claim in section.claims)
+    assert "nan" not in section.markdown()
+    for picture in section.pictures:
+        assert (tmp_path / picture.file).exists()
+
+
+def test_a_sweep_is_drawn_by_the_seeds_of_each_point():
+    _, (panel,) = figures.new_figure()
+    figures.draw_sweep(panel, {"a": {2: [1.0] * 50, 75: [3.0, 4.0, 5.0]}}, ("x", "y"))
+    assert panel.lines[0].get_ydata().tolist() == [1.0, 4.0]
 
 
 @pytest.fixture(scope="module")

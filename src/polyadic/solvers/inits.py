@@ -17,7 +17,7 @@ from polyadic.data.features import sparse_design
 from polyadic.networks.base import Format, balanced_weights, near_one_sigma
 from polyadic.networks.cores import make_cores
 from polyadic.networks.cp import CanonicalPolyadic, CPCores, write_linear
-from polyadic.objective.losses import Logistic, Loss
+from polyadic.objective.losses import Logistic, Loss, SquaredError
 from polyadic.solvers.linear import minimise_linear
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class Linear:
         """Return initial cores of another format."""
         _check_constants(problem)
         bias, slopes = solve_linear(problem, self.degree_one)
-        # As for CP: what the linear model leaves unused starts at the given noise alone.
+        # What the linear model leaves unused has no noise but the one that was asked for.
         unused = 0.0 if self.noise > 0 else near_one_sigma(form.n_columns)
         cores, extras = form.linear(bias, slopes, rngs, unused)
         cores = [a + b for a, b in zip(cores, form.noise(rngs, self.noise))]
@@ -232,7 +232,7 @@ def solve_linear(problem: Problem, degree_one: bool) -> tuple[np.ndarray, list[n
     """
     design, kept = _design(problem, degree_one)
     with_bias = bool(problem.local.layout.constant.any())
-    if problem.loss.quadratic and problem.two_classes:
+    if isinstance(problem.loss, SquaredError) and problem.two_classes:
         bias, solution = _scaled_log_odds(design, problem, with_bias)
     elif problem.loss.quadratic:
         bias, solution = _least_squares(design, problem, with_bias)

@@ -498,4 +498,6 @@ def resume_tn(params: Settings, task: Task, cores: Cores) -> Plan:
     plan = resolve_tn(params, task, None, cores.format.is_network)
     start = Choice("start", "the fitted model", "warm_start=True; it keeps its maps")
     plan = _with_choices(plan, ("maps",), start)
-    return replace(plan, intercept=cores.intercept, resume_from=cores)
+    held = cores.format.keeps_weights and isinstance(inits.resolve(params.init), inits.Gaussian)
+    free = np.zeros_like(cores.extras[-1]) if held else None  # as at the start of the first fit
+    return replace(plan, intercept=cores.intercept, resume_from=cores, free=free)
