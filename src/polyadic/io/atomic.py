@@ -4,34 +4,51 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
+
+try:
+    import fcntl
+except ImportError:  # Windows: drafts of killed processes stay
+    fcntl = None  # type: ignore[assignment]
+
+_PREFIX, _SUFFIX = ".polyadic-", ".tmp"  # of drafts
 
 
 def write_whole(path: str | os.PathLike, data: bytes) -> None:
     """Write the bytes to a file, whole or not at all."""
-    with drafted(path) as draft, open(draft, "xb") as file:
-        file.write(data)
+    with drafted(path) as draft:
+        draft.write_bytes(data)
 
 
 @contextmanager
 def drafted(path: str | os.PathLike) -> Iterator[Path]:
-    """Give a draft in the same folder to write to, and rename it in one step when it is done."""
+    """Give a draft in the same folder to write to, and rename it in one step when it is done.
+
+    A file that was there before keeps its permissions. Drafts that a killed process has left in the
+    folder are removed.
+    """
     target = check_place(path)
-    draft = target.with_name(f".polyadic-{secrets.token_hex(8)}.tmp")
-    try:
-        yield draft
-        with open(draft, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(draft, target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    _remove_abandoned(target.parent)
+    held, draft = _start(target.parent)
+    with held:
+        try:
+            yield draft
+            if target.exists():
+                os.chmod(draft, stat.S_IMODE(target.stat().st_mode))
+            with open(draft, "rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(draft, target)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
 
 
 def check_place(path: str | os.PathLike) -> Path:
-    """Return the file that a path points to; refuse a folder, or a path in no folder."""
+    """Return the file that a path points to; refuse what cannot be replaced by a file."""
     target = Path(os.path.realpath(path))  # the target of a link, so that the link itself is kept
     if not target.parent.is_dir():
         raise FileNotFoundError(
@@ -40,4 +57,44 @@ def check_place(path: str | os.PathLike) -> Path:
         )
     if target.is_dir():
         raise IsADirectoryError(f"Cannot save to {str(path)!r}: it is a folder. Add a file name.")
+    if target.exists() and not target.is_file():
+        raise OSError(
+            f"Cannot save to {str(path)!r}: it is a device, a pipe or a socket, not a file. Choose "
+            "another name."
+        )
     return target
+
+
+def _start(folder: Path) -> tuple[BinaryIO, Path]:
+    """Create a draft, and lock it: a draft that is not locked belongs to no living process."""
+    while True:
+        draft = folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
+        file = open(draft, "xb")  # noqa: SIM115 - closed by the caller
+        _lock(file)
+        if draft.exists():  # another process may have removed it before it was locked
+            return file, draft
+        file.close()
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove the drafts of processes that were killed."""
+    if fcntl is None:
+        return
+    for draft in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
+        try:
+            with open(draft, "rb") as file:
+                if _lock(file):
+                    draft.unlink(missing_ok=True)
+        except OSError:  # someone else's, or gone: not ours to tell
+            continue
+
+
+def _lock(file: BinaryIO) -> bool:
+    """Lock a file as long as it is open; tell whether nobody else had locked it."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,104 @@
+"""Files are written whole or not at all, keep their permissions, and leave no drafts behind."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from polyadic.io.atomic import drafted, write_whole
+
+HANGS = """
+import sys, time
+from polyadic.io.atomic import drafted
+with drafted(sys.argv[1]) as draft:
+    draft.write_bytes(b"half")
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+def start_to_write(path):
+    """Start a process that is in the middle of writing a file."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HANGS, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def end(process, how):
+    process.send_signal(how)
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_file_keeps_its_permissions(tmp_path):
+    path = tmp_path / "model"
+    path.write_bytes(b"before")
+    path.chmod(0o640)
+    write_whole(path, b"after")
+    assert path.read_bytes() == b"after"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_new_file_has_the_usual_permissions(tmp_path):
+    (tmp_path / "usual").touch()
+    write_whole(tmp_path / "model", b"data")
+    modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("usual", "model")}
+    assert len(modes) == 1
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_file_is_refused_and_stays(tmp_path, kind):
+    path = tmp_path / "place"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path = "/dev/null"
+    before = os.stat(path).st_mode
+    with pytest.raises(OSError, match="a device, a pipe or a socket, not a file"):
+        write_whole(path, b"data")
+    assert os.stat(path).st_mode == before
+
+
+def test_a_failure_leaves_the_old_file_and_no_draft(tmp_path):
+    path = tmp_path / "model"
+    path.write_bytes(b"before")
+
+    def fail():
+        with drafted(path) as draft:
+            draft.write_bytes(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert os.listdir(tmp_path) == ["model"]
+    assert path.read_bytes() == b"before"
+
+
+def test_the_draft_of_a_killed_process_is_removed_by_the_next_save(tmp_path):
+    process = start_to_write(tmp_path / "model")
+    end(process, signal.SIGKILL)
+    assert len(os.listdir(tmp_path)) == 1
+    write_whole(tmp_path / "other", b"data")
+    assert os.listdir(tmp_path) == ["other"]
+
+
+def test_the_draft_of_a_living_process_stays(tmp_path):
+    process = start_to_write(tmp_path / "model")
+    try:
+        write_whole(tmp_path / "other", b"data")
+        assert len(os.listdir(tmp_path)) == 2
+    finally:
+        end(process, signal.SIGKILL)
+
+
+def test_a_link_is_kept_and_its_target_written(tmp_path):
+    (tmp_path / "target").write_bytes(b"before")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    write_whole(tmp_path / "link", b"after")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_bytes() == b"after"
