@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import warnings
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     scale = choose_scale(options)
     try:
-        reproduce(options.results, scale, options.only, say, options.any_library)
+        reproduce(options.results, scale, options.only, say, options.any_library, options.jobs)
     except KeyboardInterrupt:
         say("Interrupted. Finished cells are kept: the same command continues from here.")
         return 130
@@ -62,6 +63,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", help=f"some of: {','.join(EXPERIMENTS)}")
     parser.add_argument(
         "--seeds", type=int, help="fits of every stochastic model; by default 50, 20 or 5, by time"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="fits side by side; all cores"
     )
     parser.add_argument(
         "--any-library",
@@ -100,6 +104,7 @@ def reproduce(
     names: Sequence[str],
     say: Callable[[str], None],
     any_library: bool = False,
+    jobs: int = 1,
 ) -> Path:
     """Run the experiments of these names, write everything, and return the report's path."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -110,7 +115,9 @@ def reproduce(
         models.warm_up()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # libraries warn about feature names and divergence
-        found = run_cells(cells, kept, quick_seconds if scale.quick else expected_seconds, say)
+        found = run_cells(
+            cells, kept, quick_seconds if scale.quick else expected_seconds, say, jobs
+        )
     lines = ",\n".join(json.dumps(asdict(record), allow_nan=False) for record in found)
     (folder / "raw.json").write_text(f"[\n{lines}\n]\n")
     (folder / "seconds.json").write_text(json.dumps(measured_seconds(found), indent=1) + "\n")

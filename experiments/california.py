@@ -29,7 +29,7 @@ NORMALISED = 2  # layers with batch normalisation: with two, Keras counts 4,051,
 ORDER = 4  # of factorization machine and polynomial network
 # Networks other than CP: chosen on the validation rows by the mean over formats.
 NETWORK_RATE, NETWORK_BATCH = 0.005, 512
-SWEEPS = 100  # of the polynomial network
+SWEEPS = 30  # of the polynomial network
 CP_SEEDS = 50  # of CP in Table III: the published figure is to be placed among them
 EQUAL = {"cp": RANK, **RANKS}
 ORDER_ALPHAS = (1e-7, 1e-6, 1e-5)  # of the order penalty beside L2

@@ -9,14 +9,20 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+import signal
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from experiments import code
 from polyadic.datasets import DatasetUnavailable
@@ -78,6 +84,7 @@ class Cell:
     seed: int
     work: Callable[..., dict[str, Any]]
     settings: dict[str, Any] = field(default_factory=dict)
+    alone: bool = False  # its seconds are compared with others': nothing may run beside it
 
     @property
     def key(self) -> str:
@@ -177,42 +184,72 @@ def run_cells(
     kept: Kept,
     expected: Callable[[Cell], float],
     say: Callable[[str], None],
+    jobs: int = 1,
 ) -> Found:
-    """Run the cells that are not kept yet, report progress, and return all records."""
+    """Run the cells that are not kept yet, report progress, and return all records.
+
+    With several jobs, cells run side by side in processes of one thread each, but for those whose
+    seconds are to be compared: they run alone.
+    """
     for cell in cells:
         cell.code  # noqa: B018 - read before the first fit: files may change while it runs
-    waiting = [cell for cell in cells if kept.get(cell) is None]
-    left = sum(expected(cell) for cell in waiting)
+    results = {cell.key: kept.get(cell) for cell in cells}
+    waiting = [cell for cell in cells if results[cell.key] is None]
+    together = [cell for cell in waiting if jobs > 1 and not cell.alone]
+    alone = [cell for cell in waiting if jobs == 1 or cell.alone]
+    left = sum(map(expected, together)) / jobs + sum(map(expected, alone))
     say(
         f"{len(cells)} cells, {len(cells) - len(waiting)} of them kept from before. "
         f"Expected time for the others on two cores: {in_words(left)}."
     )
-    found, done = Found(), 0
-    for cell in cells:
-        result = kept.get(cell)
-        if result is None:
-            done += 1
-            left -= expected(cell)
-            result = _run_one(cell, kept, say, f"[{done}/{len(waiting)}, {in_words(left)} left]")
-        found.append(_record(cell, result))
-    return found
+    finished = chain(_side_by_side(together, jobs), ((c, measure(c)) for c in alone))
+    for done, (cell, result) in enumerate(finished, 1):
+        left -= expected(cell) / (1 if cell.alone else jobs)
+        place = f"[{done}/{len(waiting)}, {in_words(max(left, 0.0))} left]"
+        if "skipped" in result:  # not kept: the next run may find what was missing
+            say(f"{place} {cell.experiment}, {cell.model}: skipped, {result['skipped']}")
+        else:
+            kept.put(cell, result)
+            what = f"{cell.experiment}, {cell.model}, seed {cell.seed}"
+            say(f"{place} {what}: {result['cell_seconds']:.1f} s")
+        results[cell.key] = result
+    return Found(_record(cell, results[cell.key] or {}) for cell in cells)
 
 
-def _run_one(cell: Cell, kept: Kept, say: Callable[[str], None], place: str) -> dict[str, Any]:
+def measure(cell: Cell) -> dict[str, Any]:
+    """Run a cell; return its result with its seconds, or why it cannot be run here."""
     start = perf_counter()
     try:
         result = cell.run()
     except (ModuleNotFoundError, DatasetUnavailable) as error:
-        # Not kept: the next run may find what was missing.
-        reason = str(error).splitlines()[0]
-        say(f"{place} {cell.experiment}, {cell.model}: skipped, {reason}")
-        return {"skipped": reason}
-    result = {**result, "cell_seconds": round(perf_counter() - start, 3)}
-    kept.put(cell, result)
-    say(
-        f"{place} {cell.experiment}, {cell.model}, seed {cell.seed}: {perf_counter() - start:.1f} s"
-    )
-    return result
+        return {"skipped": str(error).splitlines()[0]}
+    return {**result, "cell_seconds": round(perf_counter() - start, 3)}
+
+
+def _side_by_side(cells: Sequence[Cell], jobs: int) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    """Yield cells and their results as they are finished, from several processes."""
+    if not cells:
+        return
+    context = get_context("spawn")  # threads of the parent do not survive a fork
+    pool = ProcessPoolExecutor(jobs, context, initializer=_prepare_worker)
+    try:
+        running = {pool.submit(measure, cell): cell for cell in cells}
+        for future in as_completed(running):
+            yield running[future], future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _prepare_worker() -> None:
+    """Use one thread; be silent; end at once when the run is interrupted."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    warnings.simplefilter("ignore")
+    threadpool_limits(1)
+    try:
+        import torch
+    except ImportError:
+        return
+    torch.set_num_threads(1)
 
 
 def _record(cell: Cell, result: dict[str, Any]) -> Record:

@@ -95,20 +95,20 @@ def without_curves(found: dict[str, Any]) -> dict[str, Any]:
 def cells(scale: Scale) -> list[Cell]:
     """Return all fits of this experiment."""
     out: list[Cell] = []
-    epochs = {"epochs": scale.epochs(EPOCHS)}
+    epochs: dict[str, Any] = {"epochs": scale.epochs(EPOCHS)}
 
-    def add(model: str, work: Any, **settings: Any) -> None:
+    def add(model: str, work: Any, alone: bool = False, **settings: Any) -> None:
         for seed in scale.fits(NAME, model):
-            out.append(Cell(NAME, model, seed, work, settings))
+            out.append(Cell(NAME, model, seed, work, settings, alone))
 
     for name, settings in MAPS.items():
         add(f"curve, {name}", curve, **settings, **epochs)
     for d in scale.some(DIMENSIONS, 3):
         for l2 in (0.0, L2):
             add(f"loss, d={d}", at_dimension, d=d, l2=l2, **epochs)
-        add(f"time, d={d}", timed, d=d, epochs=scale.epochs(TIME_EPOCHS))
+        add(f"time, d={d}", timed, alone=True, d=d, epochs=scale.epochs(TIME_EPOCHS))
     for d in [] if scale.quick else TORCH_DIMENSIONS:  # half a minute
-        add(f"torch time, d={d}", timed_on_torch, d=d, epochs=scale.epochs(TORCH_EPOCHS))
+        add(f"torch time, d={d}", timed_on_torch, alone=True, d=d, epochs=TORCH_EPOCHS)
     for r in scale.some(RANKS, 3):
         for d in RANK_DIMENSIONS:
             for sigma in scale.some(SIGMAS, 1):

@@ -460,3 +460,14 @@ def test_docs_take_the_report_and_its_pictures(quick_run, tmp_path):
     text = (tmp_path / "results.md").read_text()
     assert "](figures/figure_synthetic_curves.png)" in text
     assert (tmp_path / "figures" / "figure_synthetic_curves.png").exists()
+
+
+def double(seed, value):
+    return {"value": 2 * value + seed}
+
+
+def test_cells_side_by_side_have_the_same_results_in_the_same_order(tmp_path):
+    cells = [Cell("toy", "model", s, double, {"value": s}, alone=s == 3) for s in range(4)]
+    found = run_cells(cells, Kept(tmp_path), lambda cell: 1.0, [].append, jobs=2)
+    assert [r.result["value"] for r in found] == [0, 3, 6, 9]
+    assert [r.seed for r in found] == [0, 1, 2, 3]
