@@ -30,7 +30,7 @@ SIGMAS = (
 TORCH_EPOCHS = 2  # on the torch engine, a hundred times slower with batches of 32
 TORCH_DIMENSIONS = (2, 25, 75, 150)
 # The figure of learning curves: name, and what the map is.
-MAPS = {
+MAPS: dict[str, dict[str, Any]] = {
     "d=2": {"d": 2},
     "d=3": {"d": 3},
     "d=5": {"d": 5},
