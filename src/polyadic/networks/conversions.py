@@ -134,10 +134,9 @@ def _count_paths(train: list[np.ndarray]) -> int:
 
 def _list_paths(train: list[np.ndarray]) -> np.ndarray:
     """Return the numbers of the bonds of every path, (R, M + 1) for M cores."""
-    links, alive = _links(train), np.ones(1, dtype=bool)
-    for n in range(len(links) - 1, -1, -1):  # leave out what leads to no end
-        links[n] = links[n] & alive
-        alive = links[n].any(axis=1)
+    links = _links(train)
+    for n in range(len(links) - 2, -1, -1):  # leave out what leads to no end
+        links[n] = links[n] & np.any(links[n + 1], axis=1)
     paths = np.zeros((1, 1), dtype=np.int64)
     for link in links:
         path, onwards = np.nonzero(link[paths[:, -1]])
