@@ -21,6 +21,7 @@ from experiments import (
     mnist,
     models,
     movielens,
+    sequences,
     synthetic,
 )
 from experiments.cells import (
@@ -37,7 +38,16 @@ from experiments.report import Section, write_report
 ROOT = Path(__file__).resolve().parents[1]
 EXPERIMENTS: dict[str, ModuleType] = {
     module.NAME: module
-    for module in (synthetic, movielens, california, dimensions, mnist, coefficients, kernels)
+    for module in (
+        synthetic,
+        movielens,
+        california,
+        dimensions,
+        mnist,
+        coefficients,
+        kernels,
+        sequences,
+    )
 }
 QUICK = Scale(quick=True, seeds=2, most_epochs=2)
 

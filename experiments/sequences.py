@@ -161,7 +161,7 @@ def repeated(
     scale: Scale, model: str, work: Callable[..., dict[str, Any]], settings: dict[str, Any]
 ) -> list[Cell]:
     """Return the cells of one model, one for each seed."""
-    return [Cell(NAME, model, seed, work, settings) for seed in range(scale.seeds)]
+    return [Cell(NAME, model, seed, work, settings) for seed in scale.fits(NAME, model)]
 
 
 # ---- what the report says -----------------------------------------------------------------------

@@ -197,3 +197,30 @@ def test_announcing_works_without_a_console(verbose, monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     with compiling.announced(verbose):
         pass
+
+
+NOTHING_CAN_BE_WRITTEN = """
+import warnings
+import numba.core.caching as caching
+# As where neither the package nor HOME can be written to.
+(getattr(caching, "CacheImpl", None) or caching._CacheImpl)._locator_classes = []
+with warnings.catch_warnings(record=True) as found:
+    warnings.simplefilter("always")
+    import numpy as np
+    import polyadic
+    from polyadic.kernels import encode
+    from polyadic.maps import Polynomial
+    from polyadic.training.compiling import prepare_fit
+    from polyadic.kernels.examples import Needs
+    prepare_fit(Needs())
+    value = Polynomial(4, normalize=True).fit(np.arange(5.0)).dense(np.arange(5.0))
+texts = [str(w.message) for w in found if "cannot be kept" in str(w.message)]
+print(len(texts), np.allclose((value**2).sum(axis=1), 1.0))
+"""
+
+
+def test_where_nothing_can_be_written_kernels_are_compiled_without_a_cache():
+    run = subprocess.run(
+        [sys.executable, "-c", NOTHING_CAN_BE_WRITTEN], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.split() == ["1", "True"]

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +49,31 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False
 def _entry(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     # Numba names its cache files by this.
     function.__qualname__ += f"_{_FORM}"
-    options = {"cache": True, "no_cfunc_wrapper": True, **_OPTIONS, **options}
-    return njit(**options)(function)
+    kernel = njit(**{"no_cfunc_wrapper": True, **_OPTIONS, **options})(function)
+    if isinstance(kernel, CPUDispatcher):  # and not the function itself, under NUMBA_DISABLE_JIT
+        _keep_on_disk(kernel)
+    return kernel
+
+
+def _keep_on_disk(kernel: CPUDispatcher) -> None:
+    """Let compiled code be kept on disk; where no folder can be written to, say so once."""
+    try:
+        kernel.enable_caching()
+    except RuntimeError as error:
+        if "cannot cache function" not in str(error):
+            raise
+        _warn_once()
+
+
+@cache
+def _warn_once() -> None:
+    warnings.warn(
+        "Compiled code cannot be kept: neither the folder of polyadic nor a cache folder of the "
+        "user can be written to. So every process compiles again, which takes up to a minute. Set "
+        "the environment variable NUMBA_CACHE_DIR to a folder that can be written to.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -57,6 +57,8 @@ def _is_cached(kernel: Any) -> bool:
     function = kernel.py_func
     name = f"{Path(function.__code__.co_filename).stem}.{function.__qualname__}"
     line = function.__code__.co_firstlineno
+    if kernel.stats.cache_path is None:  # nothing can be kept: helpers could not pass it on
+        return True
     return any(Path(kernel.stats.cache_path).glob(f"{name}-{line}.*.nbi"))
 
 
