@@ -245,11 +245,7 @@ def _prepare_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     warnings.simplefilter("ignore")
     threadpool_limits(1)
-    try:
-        import torch
-    except ImportError:
-        return
-    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"  # for torch, which is imported by the first fit with it
 
 
 def _record(cell: Cell, result: dict[str, Any]) -> Record:

@@ -133,6 +133,7 @@ def built(table, family=None, strength=0.5):
         order_alpha=0.0,
         separate_outputs=False,
         extras_l2=0.0,
+        two_classes=True,
     )
     problem = plan.strategy.prepare(fits.build_problem(plan, family, table, None), family)
     return family, plan.strategy.regularise(problem, family, strength)

@@ -176,13 +176,13 @@ def rows(n):
     return lambda: (batch for _ in range(n))
 scale.predict(model, rows(2), sys.argv[1])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-scale.predict(model, rows(60), sys.argv[1])
+scale.predict(model, rows(40), sys.argv[1])
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path):
-    """Three million rows would take 24 MB for each column, and as much for the predictions."""
+    """Two million rows would take 16 MB for each column, and as much for the predictions."""
     command = [sys.executable, "-c", MEMORY, str(tmp_path / "out.pq")]
     run = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert float(run.stdout) < 16
+    assert float(run.stdout) < 12
