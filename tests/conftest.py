@@ -27,6 +27,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # These files test vector types, and threads that share an epoch, which need vector types.
 collect_ignore = ["test_simd.py", "test_split.py"] if os.environ.get("POLYADIC_SIMD") == "0" else []
 
+# ---- examples of hypothesis ----------------------------------------------------------------------
+
+try:
+    from hypothesis import settings
+except ImportError:  # tests that need it say so
+    pass
+else:  # a law that says nothing about it is tried on this many examples
+    settings.register_profile("usual", max_examples=50)
+    settings.load_profile("usual")
+
 # ---- other seeds ---------------------------------------------------------------------------------
 
 _SHIFT = int(os.environ.get("POLYADIC_TEST_SEED") or 0)
