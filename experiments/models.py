@@ -146,6 +146,31 @@ def equal_recipe(
     )
 
 
+def find_rate(build: Callable[[float], TNRegressor], split: Split) -> float:
+    """Return the rate with the least error on a fifth of the training rows, left out for this."""
+    X, X_left, y, y_left = train_test_split(
+        split.X_train, split.y_train, test_size=0.2, random_state=0
+    )
+    found = {}
+    for rate in RATES:
+        model = build(rate).fit(X, y, X_val=X_left, y_val=y_left)
+        found[rate] = error(y_left, model.predict(X_left))
+    return min(found, key=found.__getitem__)
+
+
+def nearest_rank(format: str, dims: Sequence[int], n_parameters: int) -> int:
+    """Return the rank that gives a format about this many parameters."""
+
+    def size(rank: int) -> int:
+        return networks.resolve(format)(dims, rank).n_parameters()
+
+    rank = 1
+    while size(rank + 1) <= n_parameters:
+        rank += 1
+    too_few, too_many = n_parameters / size(rank), size(rank + 1) / n_parameters
+    return rank if too_few <= too_many else rank + 1
+
+
 # ---- factorization machines and polynomial networks as their own libraries train them ----------
 
 REFERENCE_RANK, RIDGE, TINY_INIT = 10, 10.0, 0.01
@@ -189,31 +214,6 @@ def reference_machine(seed: int, order: int, epochs: int) -> TNRegressor:
         n_iter_no_change=epochs,
         random_state=seed,
     )
-
-
-def find_rate(build: Callable[[float], TNRegressor], split: Split) -> float:
-    """Return the rate with the least error on a fifth of the training rows, left out for this."""
-    X, X_left, y, y_left = train_test_split(
-        split.X_train, split.y_train, test_size=0.2, random_state=0
-    )
-    found = {}
-    for rate in RATES:
-        model = build(rate).fit(X, y, X_val=X_left, y_val=y_left)
-        found[rate] = error(y_left, model.predict(X_left))
-    return min(found, key=found.__getitem__)
-
-
-def nearest_rank(format: str, dims: Sequence[int], n_parameters: int) -> int:
-    """Return the rank that gives a format about this many parameters."""
-
-    def size(rank: int) -> int:
-        return networks.resolve(format)(dims, rank).n_parameters()
-
-    rank = 1
-    while size(rank + 1) <= n_parameters:
-        rank += 1
-    too_few, too_many = n_parameters / size(rank), size(rank + 1) / n_parameters
-    return rank if too_few <= too_many else rank + 1
 
 
 # ---- neural networks ----------------------------------------------------------------------------

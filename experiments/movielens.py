@@ -187,7 +187,7 @@ def both_ways(curves: Callable[..., list[list[float]]], epochs: int) -> dict[str
     """Return the AUC of the epoch that is best on test rows, and of the one on held-out rows.
 
     `curves(X, y, watched)` trains on rows and returns the AUC on each of the watched ones after the
-    epochs of `measured_epochs`.
+    epochs of `is_measured`.
     """
     split, (kept, held_out) = data(), train_rows()
     X, y = split.X_train, split.y_train
