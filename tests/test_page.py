@@ -15,16 +15,13 @@ from pages import (
     data_of,
     decode,
     mixed_model,
-    mixed_table,
     numeric_table,
-    three_classes,
-    tiny_classifier,
     tiny_regressor,
 )
 from sklearn.exceptions import NotFittedError
 
 import polyadic
-from polyadic import maps
+from polyadic import maps, networks
 from polyadic.datasets import fetch_california_housing
 from polyadic.page import gather, page, payload
 
@@ -94,6 +91,12 @@ def test_the_script_computes_every_map():
     assert written == set(maps.MAPS)
 
 
+def test_the_script_contracts_every_format():
+    script = page._source("networks.js")
+    known = set(re.findall(r"\w+", re.search(r"const FORMATS = \{(.*?)\};", script)[1]))
+    assert known == set(networks.FORMATS) - {"cp"}
+
+
 def test_a_category_without_an_indicator_has_a_row_of_zeros():
     own = maps.OneHot(min_count=2).fit(np.array([0, 0, 1, 2, 2]))
     core = np.array([[1.0], [2.0], [3.0]])
@@ -152,45 +155,6 @@ def test_a_model_of_an_older_file_is_explained_over_the_rows_passed(fitted, tmp_
 
 
 # ---- what is shown -------------------------------------------------------------------------------
-
-
-def test_measures_are_those_of_the_rows_passed(fitted, tmp_path):
-    model, X, y = fitted
-    shown = data_of(write(model, X[:50], y[:50], tmp_path))["quality"]["regression"][0]
-    measures = dict(shown["measures"])
-    assert measures["R²"] == pytest.approx(model.score(X[:50], y[:50]))
-    assert measures["Mean squared error"] == pytest.approx(
-        np.mean((model.predict(X[:50]) - y[:50]) ** 2)
-    )
-
-
-@pytest.mark.parametrize("loss", ["log_loss", "squared_error"])
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_accuracy_is_that_of_the_classifier(n_classes, loss, tmp_path):
-    X, score = mixed_table()
-    y = three_classes(score) if n_classes == 3 else score > 0
-    model = tiny_classifier(loss=loss).fit(X, y)
-    shown = data_of(write(model, X, y, tmp_path))["quality"]["classification"]
-    assert dict(shown["measures"])["Accuracy"] == pytest.approx(model.score(X, y))
-    assert sum(count for *_, count in shown["bins"]) == len(X)
-    assert ("Area under ROC" in dict(shown["measures"])) == (n_classes == 2)
-
-
-def test_undefined_measures_are_left_empty(mixed, fitted, tmp_path):
-    model, X, _ = fitted
-    constant = data_of(write(model, X, np.ones(len(X)), tmp_path))["quality"]["regression"][0]
-    assert dict(constant["measures"])["R²"] is None
-    X, score = mixed_table()
-    two = tiny_classifier().fit(X, score > 0)
-    shown = data_of(write(two, X[score > 0], score[score > 0] > 0, tmp_path))["quality"]
-    assert dict(shown["classification"]["measures"])["Area under ROC"] is None
-
-
-def test_without_targets_there_is_no_accuracy(mixed, tmp_path):
-    model, X, _ = mixed
-    data = data_of(write(model, X, None, tmp_path))
-    assert data["quality"] is None
-    assert data["rows"]["target"] is None
 
 
 def test_rows_to_pick_from_run_from_the_lowest_to_the_highest_prediction(fitted, tmp_path):
@@ -324,17 +288,17 @@ def test_models_that_the_page_cannot_compute_are_refused(fitted, tmp_path):
     _, X, y = fitted
     with pytest.raises(NotFittedError):
         write(tiny_regressor(), X, y, tmp_path)
-    network = polyadic.TNRegressor("tt", rank=2, max_iter=1).fit(X, y)
-    with pytest.raises(TypeError, match="format 'cp', got a TNRegressor of format 'tt'"):
-        write(network, X, y, tmp_path)
     with pytest.raises(
         ValueError, match=r"Square is not part of polyadic. It can compute: bspline, "
     ):
         write(tiny_regressor(maps=Square(3)).fit(X, y), X, y, tmp_path)
     broken = tiny_regressor().fit(X, y)
     broken.tensor_.weights[:] = np.nan
-    with pytest.raises(ValueError, match="diverged"):
-        write(broken, X, y, tmp_path)
+    network = polyadic.TNRegressor("tt", rank=2, max_iter=1).fit(X, y)
+    network.tensor_.extras[0][:] = np.inf
+    for model in (broken, network):
+        with pytest.raises(ValueError, match="diverged"):
+            write(model, X, y, tmp_path)
     assert os.listdir(tmp_path) == []
 
 
@@ -352,6 +316,27 @@ def test_tables_that_do_not_match_the_model_are_refused(fitted, mixed, tmp_path)
     with pytest.raises(ValueError, match="not among the known classes"):
         write(classifier, X, np.where(y == "low", "odd", y), tmp_path)
     assert os.listdir(tmp_path) == []
+
+
+def test_labels_and_units_that_do_not_match_are_refused(fitted, tmp_path):
+    model, X, y = fitted
+    for labels in (["a"] * 3, "a" * len(X)):
+        with pytest.raises(ValueError, match="one entry for each of the 200 rows, got"):
+            write(model, X, y, tmp_path, labels=labels)
+    with pytest.raises(ValueError, match="entry for 'area', which is none of 'x0', 'x1'"):
+        write(model, X, y, tmp_path, units={"area": "m"})
+    with pytest.raises(TypeError, match="unit of 'x0' must be a text, got 3"):
+        write(model, X, y, tmp_path, units={"x0": 3})
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_index_that_only_counts_is_no_label(mixed, tmp_path):
+    model, X, y = mixed
+    rows = data_of(write(model, X, y, tmp_path))["rows"]
+    assert (rows["labels"], rows["heading"]) == (None, "row")
+    shuffled = np.arange(len(X))[::-1]
+    rows = data_of(write(model, X.iloc[shuffled], y[shuffled], tmp_path))["rows"]
+    assert rows["labels"] == [str(shuffled[k]) for k in rows["numbers"]]
 
 
 def test_a_page_needs_a_folder_that_exists(fitted, tmp_path):

@@ -3,6 +3,7 @@
 
    Letters as in the package: N columns, R terms, L outputs.
      f(x)_l = b_l + sum_n u_nl(x_n) + sum_r C_rl prod_n g_nr(x_n)
+   A model of another format than CP is contracted by networks.js, from the same maps.
    A column's value is a number, NaN where it is missing; for categories it is the position among
    those that the page offers, -1 where it is missing. */
 
@@ -216,6 +217,10 @@ const engine = (() => {
       ...model.columns.flatMap((c) => c.parts.map((part) => part.core.length / part.terms)),
     );
     model.scratch = { index: new Int32Array(widest), value: new Float64Array(widest) };
+    if (model.format) {
+      model.factors = new Float64Array(N * model.width); // the parts of the columns: see networks.js
+      return model;
+    }
     model.factors = new Float64Array(model.rank * N); // g_nr, the columns of a term together
     model.additive = new Float64Array(N * model.outputs);
     model.term_means = new Float64Array(model.rank * N);
@@ -229,6 +234,10 @@ const engine = (() => {
   /* Set column n of the current row. */
   function set(model, n, x) {
     const column = model.columns[n];
+    if (model.format) {
+      contract(column.parts, x, model.scratch, model.factors, n * model.width, 1);
+      return;
+    }
     contract(column.parts, x, model.scratch, model.factors, n, model.columns.length);
     contract(column.additive, x, model.scratch, model.additive, n * model.outputs, 1);
     if (model.trees) leaves.set(model.trees, n, x);
@@ -236,12 +245,14 @@ const engine = (() => {
 
   /* The raw prediction of the row, one number for each output. */
   function raw(model) {
+    if (model.format) return networks.raw(model, model.factors);
     const trees = model.trees ? leaves.raw(model.trees, model.outputs) : null;
     return total(model, model.factors, model.additive, trees);
   }
 
   /* The mean of the raw prediction over independent columns, which Shapley values are added to. */
   function base(model) {
+    if (model.format) return networks.raw(model, model.means);
     return total(model, model.term_means, model.additive_means, model.trees && model.trees.base);
   }
 
@@ -264,6 +275,7 @@ const engine = (() => {
      A polynomial in t of degree N - 1: ceil(N / 2) Gauss-Legendre nodes leave no error. Products
      of all columns but one come from prefixes and suffixes: a division could be by zero. */
   function shapley(model, output) {
+    if (model.format) return networks.shapley(model, output);
     const { rank, outputs, weights, factors, nodes, node_weights: shares } = model;
     const mu = model.term_means;
     const N = model.columns.length;

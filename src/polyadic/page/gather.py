@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
-from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from polyadic import explain
 from polyadic.data import marginals
 from polyadic.data.columns import Column
-from polyadic.explain.outputs import centring, explained_raw, is_relative
+from polyadic.explain.outputs import centring, explained_cores, explained_raw, is_relative
 from polyadic.networks.cp import CPCores
 from polyadic.objective import losses
-from polyadic.page import quality
-from polyadic.page.payload import encode_array, encode_short, map_name, model_payload
+from polyadic.page import about, quality
+from polyadic.page.learnt import learnt, left_out, nothing, refused
+from polyadic.page.networks import network_payload
+from polyadic.page.payload import encode_array, map_name, model_payload
 from polyadic.training.model import (
     FittedModel,
     classes_of,
@@ -32,24 +32,27 @@ MOST_CATEGORIES = 2000  # of a column; with more, the page offers the KEPT_CATEG
 KEPT_CATEGORIES = 1000
 _POINTS = 400  # rows whose targets the page holds: dots of a scatter plot
 _ROWS = 50  # of those, that the user can pick in the page
-_CHARTS = 40  # columns with an effect curve
-_PAIRS = 8  # pairs of columns with a heat map
-_MOST_PAIRS = 200_000  # of columns; with more, which takes too long, no interactions are shown
-_SHOWN_CATEGORIES = 12  # in a chart
-_GRID = 32  # points along each side of a heat map
 _STOPS = 201  # positions of a slider
-_FEW_VALUES = 24  # distinct values of a column up to which each has a bar of its own
-_DENSITY_BINS = 40  # of a column with more values
 # From the link of a loss to the function of engine.js that undoes it.
 _LINKS = {"identity": "identity", "log": "exp", "logit": "logistic", "softmax": "softmax"}
 
 
 def gather(
-    model: FittedModel, cores: CPCores, X: Any, y: Any, title: str | None, target: str | None
+    model: FittedModel,
+    X: Any,
+    y: Any,
+    *,
+    title: str | None = None,
+    target: str | None = None,
+    labels: Sequence[Any] | None = None,
+    units: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the data of the page; `cores` are those of the model."""
+    """Return the data of the page."""
     coded = model.columns_.code(X, estimator_name=type(model).__name__)
     n_rows = len(coded[0])
+    labels, heading = _labels(labels, X, n_rows)
+    target = target or target_of(model).name
+    named = _checked_units(units, [*model.columns_.names, *_outputs(model), target or "target"])
     actual = None if y is None else model.code_target(y, n_rows)
     known = _marginals(model, coded)
     raw = model.raw(X)
@@ -60,31 +63,87 @@ def gather(
         _kept(column, own, x[picked])
         for column, own, x in zip(model.columns_.columns, known, coded)
     ]
-    target = target or target_of(model).name
-    background = X if known_marginals(model) is None else None
     return {
         "title": title or (f"A model of {target}" if target else "A model"),
         "target": target or "target",
+        "units": named,  # pairs: a name must not be taken for a key of the page's own
         "version": __version__,
-        "summary": _summary(model, cores),
-        "facts": _facts(model, cores, known, n_rows),
+        "summary": about.summary(model),
+        "facts": about.facts(model, known, n_rows),
         "outputs": _outputs(model),
         "classes": _classes(model),
         "link": _link(model),
         "n_rows": n_rows,
-        "background": "the training rows" if background is None else "the rows passed",
+        "background": "the training rows" if known_marginals(model) else "the rows passed",
         "quality": None if actual is None else _quality(model, actual, raw, shown),
-        "model": model_payload(_shown_cores(model, cores), model.maps_, known, kept),
+        "model": _model(model, known, kept),
         "relative": is_relative(model),
         "columns": [
             _column(*parts) for parts in zip(model.columns_.columns, model.maps_, known, kept)
         ],
-        "rows": _rows(model, coded, kept, picked, actual),
-        **_explained(model, known, kept, background),
+        "rows": {
+            **_rows(model, coded, kept, picked, actual),
+            "labels": None if labels is None else [str(labels[k]) for k in picked],
+            "heading": heading,
+        },
+        **_explained(model, X, known, kept),
     }
 
 
+def _explained(
+    model: FittedModel,
+    X: Any,
+    known: list[marginals.Marginal],
+    kept: list[np.ndarray | None],
+) -> dict[str, Any]:
+    """Return what the model has learnt, and sentences on what the page leaves out."""
+    reason, n_columns = refused(model), len(known)
+    if reason:
+        lost = "Importance, effects, interactions and Shapley values"
+        return {**nothing(n_columns), "left_out": [f"{lost}: {reason}"]}
+    background = X if known_marginals(model) is None else None
+    return {**learnt(model, known, kept, background), "left_out": left_out(n_columns)}
+
+
+def _labels(given: Sequence[Any] | None, X: Any, n_rows: int) -> tuple[Any, str]:
+    """Return the labels of the rows and what they are called; None where rows have only numbers."""
+    if given is None:
+        index = getattr(X, "index", None)  # of a table of pandas
+        if index is None or callable(index) or list(index) == list(range(n_rows)):
+            return None, "row"
+        return list(index), index.name if isinstance(index.name, str) else "row"
+    if isinstance(given, str) or len(given) != n_rows:
+        raise ValueError(
+            f"labels must have one entry for each of the {n_rows} rows, got "
+            f"{'a text' if isinstance(given, str) else len(given)}."
+        )
+    name = getattr(given, "name", None)
+    return list(given), name if isinstance(name, str) else "row"
+
+
+def _checked_units(units: Mapping[str, str] | None, names: list[str]) -> list[list[str]]:
+    """Return pairs of names and units; refuse a name that is neither a column nor a target."""
+    for name, unit in (units or {}).items():
+        if name not in names:
+            known = ", ".join(repr(own) for own in names[:20] if own)
+            raise ValueError(f"units has an entry for {name!r}, which is none of {known}.")
+        if not isinstance(unit, str):
+            raise TypeError(f"The unit of {name!r} must be a text, got {unit!r}.")
+    return [[name, unit] for name, unit in (units or {}).items()]
+
+
 # ---- the model and its columns -------------------------------------------------------------------
+
+
+def _model(
+    model: FittedModel, known: list[marginals.Marginal], kept: list[np.ndarray | None]
+) -> dict[str, Any]:
+    """Return the model itself: what the page computes predictions and explanations from."""
+    cores = model.tensor_
+    if isinstance(cores, CPCores):
+        return model_payload(_shown_cores(model, cores), model.maps_, known, kept)
+    weighed: Any = explained_cores(model)
+    return network_payload(weighed, model.maps_, known, kept)
 
 
 def _shown_cores(model: FittedModel, cores: CPCores) -> CPCores:
@@ -173,72 +232,6 @@ def _link(model: FittedModel) -> str:
     return _LINKS[loss.link_name]
 
 
-def _summary(model: FittedModel, cores: CPCores) -> str:
-    """Describe the model in two sentences."""
-    rank, n_members = cores.rank, len(model.history_)
-    merged, products = "", f"a sum of {rank:,} products of one function per column"
-    if n_members > 1 and rank % n_members == 0:
-        merged = f", merged from {n_members} members of rank {rank // n_members}"
-    additive = " and an additive part" if cores.additive is not None else ""
-    if cores.trees is not None:
-        leaves = f"{len(cores.trees.leaves):,} leaves of {len(cores.trees):,} trees"
-        if n_members == 0 and not np.any(cores.weights):  # a model of another library
-            products = f"a sum of {leaves}, each a product of one function per column"
-        else:
-            additive += f", and {leaves}"
-    return (
-        f"A {type(model).__name__}: {products}{merged}{additive}. The whole model is in this page."
-    )
-
-
-def _facts(
-    model: FittedModel, cores: CPCores, known: list[marginals.Marginal], n_rows: int
-) -> list[list[str]]:
-    """Return names and texts of the facts about the model."""
-    kinds = Counter(column.kind for column in model.columns_.columns)
-    maps = Counter(map_name(own) for own in model.maps_)
-    numbers = sum(a.size for a in [*cores.factors, *(cores.additive or []), cores.weights])
-    if cores.trees is not None:
-        numbers += len(cores.trees.leaves.column) * 2 + cores.trees.leaves.value.size
-    classes = classes_of(model)
-    task = "Regression" if classes is None else f"{len(classes)} classes"
-    return [
-        ["Task", f"{task}, {_spaced(type(model.loss_).__name__)} loss"],
-        ["Columns", ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))],
-        ["Maps", ", ".join(f"{count:,} {name}" for name, count in sorted(maps.items()))],
-        ["Parameters", f"{numbers:,}"],
-        _training_rows(model, known[0].weight),
-        ["Rows passed", f"{n_rows:,}"],
-        ["Settings", _settings(model)],
-    ]
-
-
-def _training_rows(model: FittedModel, weight: float) -> list[str]:
-    """Return how many rows the model was trained on: rows count by their sample weights."""
-    if known_marginals(model) is None:
-        return ["Training rows", "unknown"]
-    name = "Training rows" if float(weight).is_integer() else "Sum of training weights"
-    return [name, f"{weight:,.12g}"]
-
-
-def _spaced(name: str) -> str:
-    """Return a class name as words.
-
-    >>> _spaced("SquaredError")
-    'squared error'
-    """
-    return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
-
-
-def _settings(model: FittedModel) -> str:
-    """Return the constructor parameters that are not the defaults."""
-    usual = {k: p.default for k, p in inspect.signature(type(model)).parameters.items()}
-    quiet = {"verbose", "n_jobs"}
-    given = model.get_params(deep=False).items()
-    changed = [f"{k}={v!r}" for k, v in given if k not in quiet and repr(v) != repr(usual.get(k))]
-    return ", ".join(changed) or "defaults"
-
-
 def target_name(y: Any) -> str | None:
     """Return the name of a series of targets, where it has one."""
     name = getattr(y, "name", None)
@@ -281,121 +274,3 @@ def _rows(
         chosen = actual[picked]
         target = chosen.tolist() if classes is None else [classes[k] for k in chosen[:, 0]]
     return {"numbers": picked.tolist(), "values": values, "target": target}
-
-
-# ---- explanations of the model -------------------------------------------------------------------
-
-
-def _explained(
-    model: FittedModel,
-    known: list[marginals.Marginal],
-    kept: list[np.ndarray | None],
-    background: Any,
-) -> dict[str, Any]:
-    shares = explain.sobol(model, background)
-    strongest = np.argsort(-np.asarray(shares.total), kind="stable")
-    found = explain.effects(model, background)
-    return {
-        "importance": {
-            "first": np.asarray(shares.first).tolist(),
-            "total": np.asarray(shares.total).tolist(),
-            "orders": np.asarray(shares.orders).tolist(),
-            "strongest": strongest.tolist(),
-        },
-        "effects": [_effect(found, known[n], kept[n], int(n)) for n in strongest[:_CHARTS]],
-        **_pairs(model, known, background),
-    }
-
-
-def _effect(
-    found: explain.Effects,
-    own: marginals.Marginal,
-    kept: np.ndarray | None,
-    n: int,
-) -> dict[str, Any]:
-    """Return the main effect of a column, on its grid or on its most frequent categories."""
-    grid, values = found.grid[n], found.values[n]
-    if kept is not None:
-        top = np.argsort(-own.shares, kind="stable")[:_SHOWN_CATEGORIES]
-        labels = [str(grid[k]) for k in top]
-        return {
-            "column": n,
-            "categories": labels,
-            "places": np.searchsorted(kept, top).tolist(),
-            "values": encode_short(values[top]),
-            "density": own.shares[top].tolist(),
-            "total": len(grid),
-        }
-    if len(grid) == 0:  # a column without any number
-        grid, values = np.zeros(1), found.missing[n][None]
-    return {
-        "column": n,
-        "grid": encode_array(grid),
-        "values": encode_short(values),
-        "ends": _range(own),
-        **_density(own),
-    }
-
-
-def _density(own: marginals.Marginal) -> dict[str, list[float]]:
-    """Return the share of the known rows at few values, or between edges in the range of a chart.
-
-    Rows between two neighbouring percentiles are taken as evenly spread.
-    """
-    values, counts = np.unique(own.quantiles, return_counts=True)
-    if len(values) <= _FEW_VALUES:
-        return {"points": values.tolist(), "density": (counts / max(counts.sum(), 1)).tolist()}
-    low, high = _range(own)
-    edges = np.linspace(low, high, _DENSITY_BINS + 1)
-    shares = np.diff(marginals.share_below(own.quantiles, edges))
-    return {"edges": edges.tolist(), "density": shares.tolist()}
-
-
-def _range(own: marginals.Marginal) -> list[float]:
-    """Return the 1 % and 99 % quantiles or, where these are equal, minimum and maximum."""
-    if len(own.quantiles) == 0:
-        return [0.0, 0.0]
-    inner = [float(own.quantiles[1]), float(own.quantiles[-2])]
-    return inner if inner[0] < inner[1] else [float(own.quantiles[0]), float(own.quantiles[-1])]
-
-
-def _pairs(model: FittedModel, known: list[marginals.Marginal], background: Any) -> dict[str, Any]:
-    """Return the strongest interactions of two columns, on grids."""
-    n_columns = len(model.maps_)
-    if n_columns < 2 or n_columns * (n_columns - 1) // 2 > _MOST_PAIRS:
-        return {"pairs": []}
-    found = explain.interactions(model, max_order=2, top=None, background=background)
-    position = {name: n for n, name in enumerate(model.columns_.names)}
-    pairs = [term for term in found.rows if term.variance > 0]
-    out = []
-    for term in pairs[:_PAIRS]:
-        places = [position[name] for name in term.columns]
-        sides = [_side(model.columns_.columns[n], known[n]) for n in places]
-        surface = explain.partial_dependence(
-            model,
-            list(term.columns),
-            grid=[grid for _, grid in sides],
-            background=background,
-            pure=True,
-        )
-        out.append(
-            {
-                "columns": places,
-                "share": term.share,
-                "axes": [axis for axis, _ in sides],
-                "values": encode_short(surface.values),
-            }
-        )
-    return {"pairs": out}
-
-
-def _side(column: Column, own: marginals.Marginal) -> tuple[dict[str, Any], np.ndarray]:
-    """Return one side of a heat map, and its grid: evenly spaced, or the frequent categories."""
-    if column.categories is None:
-        low, high = _range(own)
-        grid = np.linspace(low, high, _GRID) if low < high else np.array([low])
-        return {"grid": grid.tolist()}, grid
-    top = np.argsort(-own.shares, kind="stable")[:_SHOWN_CATEGORIES]
-    chosen = np.empty(len(top), dtype=object)
-    chosen[:] = [column.categories[k] for k in top]
-    return {"categories": [str(c) for c in chosen]}, chosen

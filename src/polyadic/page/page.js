@@ -2,22 +2,29 @@
 
 /* The current row, and the listeners that are called when it changes. */
 function openState(data, model) {
-  const listeners = { move: [], row: [], output: [] };
+  const listeners = { move: [], row: [], output: [], threshold: [] };
   const call = (name) => listeners[name].forEach((listener) => listener());
   const link = engine.LINKS[data.link];
   const missing = (n) => (data.columns[n].kind === "numeric" ? NaN : -1);
   const cell = (k, n) => data.rows.values[n][k] ?? missing(n);
   const same = (a, b) => a === b || (Number.isNaN(a) && Number.isNaN(b));
   const state = {
-    row: Math.floor(data.rows.numbers.length / 2),
+    row: 0,
     output: 0,
     chosen: false, // whether the user has chosen the explained output
     scale: "raw", // or "probability": of the waterfall
+    threshold: 0.5, // on the probability of the second of two classes
     base: engine.base(model),
+    baseline: link(engine.base(model)),
     values: [],
     onMove: (listener) => listeners.move.push(listener),
     onRow: (listener) => listeners.row.push(listener),
     onOutput: (listener) => listeners.output.push(listener),
+    onThreshold: (listener) => listeners.threshold.push(listener),
+    setThreshold(share) {
+      state.threshold = share;
+      call("threshold");
+    },
     set(n, x) {
       state.values[n] = x;
       engine.set(model, n, x);
@@ -54,36 +61,47 @@ function openState(data, model) {
       data.outputs.length > 1 && data.classes
         ? state.predicted.indexOf(Math.max(...state.predicted))
         : 0,
+    /* The class that a row is called. */
+    called: () =>
+      data.classes.length === 2
+        ? Number(state.predicted[1] > state.threshold)
+        : state.predicted.indexOf(Math.max(...state.predicted)),
     look() {
       state.raw = engine.raw(model);
       state.predicted = link(state.raw);
+      if (data.importance) state.explainRow();
+      call("move");
+    },
+    explainRow() {
       state.shapley =
         state.scale === "raw"
           ? engine.shapley(model, state.output)
           : engine.steps(model, state.output, state.base, state.raw);
-      call("move");
     },
     changed: () =>
       data.columns.map((_, n) => n).filter((n) => !same(state.values[n], cell(state.row, n))),
     valueText: (n) => describeValue(data.columns[n], state.values[n]),
     cellText: (k, n) => describeValue(data.columns[n], cell(k, n)),
-    /* Sets the model to row k: for the table, before the page has a current row. */
-    predictedText(k) {
-      data.columns.forEach((_, n) => engine.set(model, n, cell(k, n)));
-      const predicted = link(engine.raw(model));
-      if (!data.classes) return predicted.map((f) => format(f)).join(", ");
-      const best = data.classes.length === 2 ? 1 : predicted.indexOf(Math.max(...predicted));
-      return `${shorten(data.classes[best], 16)} ${percent(predicted[best])}`;
-    },
     scaleName: () => scaleName(data, state.output),
     /* What the steps of the waterfall go from and to. */
     ends() {
       if (state.scale === "raw") return [state.base[state.output], state.raw[state.output]];
       const k = data.outputs.length > 1 ? state.output : 1;
-      return [link(state.base)[k], state.predicted[k]];
+      return [state.baseline[k], state.predicted[k]];
     },
   };
+  state.predictedTexts = data.rows.numbers.map((_, k) => {
+    state.load(k);
+    return predictedText(data, link(engine.raw(model)));
+  });
   return state;
+}
+
+/* A prediction in a few characters. */
+function predictedText(data, predicted) {
+  if (!data.classes) return predicted.map((f) => format(f)).join(", ");
+  const best = data.classes.length === 2 ? 1 : predicted.indexOf(Math.max(...predicted));
+  return `${shorten(data.classes[best], 16)} ${percent(predicted[best])}`;
 }
 
 function describeValue(column, x) {
@@ -125,11 +143,11 @@ function navigation(data, state, sections) {
   return nav;
 }
 
-/* Set the height of the navigation, for parts that stick below it and for jump targets. */
-function measure(nav) {
-  const update = () => document.documentElement.style.setProperty("--nav", `${nav.offsetHeight}px`);
-  window.addEventListener("resize", update);
-  update();
+/* Keep the height of an element in a property, for parts that stick below it and jump targets. */
+function measure(element, property) {
+  const update = () =>
+    document.documentElement.style.setProperty(property, `${element.offsetHeight}px`);
+  new ResizeObserver(update).observe(element);
 }
 
 function start() {
@@ -137,45 +155,46 @@ function start() {
   const model = engine.open(data.model, data.relative);
   delete data.model;
   Object.assign(data, engine.decode(data));
+  data.units = new Map(data.units);
   const state = openState(data, model);
   document.title = data.title;
   const parts = [
     ["whatif", "What if", () => whatif(data, state)],
-    ["accuracy", "Accuracy", data.quality && (() => accuracy(data))],
-    ["importance", "Importance", () => importance(data)],
-    ["effects", "Effects", () => effects(data, state)],
-    ["interactions", "Interactions", data.pairs.length > 0 && (() => interactions(data, state))],
+    ["accuracy", "Accuracy", data.quality && (() => accuracy(data, state))],
+    ["importance", "Importance", data.importance && (() => importance(data))],
+    ["effects", "Effects", data.effects.length > 0 && (() => effects(data, state))],
+    ["interactions", "Interactions", data.weak_pairs && (() => interactions(data, state))],
     ["columns", "Columns", () => columnTable(data)],
   ].filter(([, , build]) => build);
-  const rows = rowTable(data, state);
-  state.load(state.row);
+  state.load(Math.floor(data.rows.numbers.length / 2));
   state.look();
   state.output = state.best();
   const header = document.getElementById("top");
   header.append(
     make("p", { class: "brand", text: "polyadic report" }),
     make("h1", { text: data.title }),
-    overview(data),
+    threeSentences(data),
+    ...[headline(data, state)].filter((own) => own),
   );
   const nav = navigation(data, state, parts);
   header.after(nav);
-  measure(nav);
+  measure(nav, "--nav");
   document.getElementById("main").replaceChildren(...parts.map(([, , build]) => build()));
-  document.getElementById("whatif").append(rows);
-  document.getElementById("foot").append(
-    make("p", {
-      text: `Made by polyadic ${data.version}. Everything on this page is computed from the model inside it, in closed form; averages treat the columns as independent, with the marginals of ${data.background}. Nothing is loaded or sent.`,
-    }),
-  );
+  document.getElementById("foot").append(footer(data));
+  measure(document.querySelector(".now"), "--card");
+  openOnDemand();
   state.pick(state.row);
-  showPicked();
 }
 
-/* Scroll the table to the picked row, which is in its middle at the start. */
-function showPicked() {
-  const picked = document.querySelector("tr.picked");
-  const box = picked.closest(".scroll");
-  box.scrollTop = picked.offsetTop - box.clientHeight / 2;
+/* Say that something is wrong, where it would be missing: data that were changed, an old browser.
+   The first error tells most. Messages without an error, such as those of observers, harm nothing. */
+function tell(error) {
+  if (!error || document.getElementById("problem")) return;
+  const text =
+    `A part of this page cannot be shown (${error.message || error}). If its file was changed, ` +
+    "write it again with polyadic.report; an old browser may lack what the page needs.";
+  document.getElementById("top").prepend(make("p", { id: "problem", role: "alert", text }));
 }
 
+addEventListener("error", (event) => tell(event.error));
 start();

@@ -17,6 +17,7 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,22 @@ from polyadic.page.gather import gather, target_name
 from polyadic.training.model import FittedModel
 
 MOST_BYTES = 30_000_000  # of a page; browsers are slow to open larger ones. Chosen by hand
-_SCRIPTS = ("leaves.js", "engine.js", "charts.js", "sections.js", "whatif.js", "page.js")
+_SCRIPTS = (
+    "leaves.js",
+    "networks.js",
+    "engine.js",
+    "elements.js",
+    "charts.js",
+    "heat.js",
+    "fold.js",
+    "summary.js",
+    "accuracy.js",
+    "decisions.js",
+    "learnt.js",
+    "rows.js",
+    "whatif.js",
+    "page.js",
+)
 
 # Characters that could end the block of data or be read as markup, and their escapes in JSON.
 _ESCAPES = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
@@ -44,6 +60,8 @@ def report(
     *,
     title: str | None = None,
     target: str | None = None,
+    labels: Sequence[Any] | None = None,
+    units: Mapping[str, str] | None = None,
 ) -> Path:
     """Write a live page of a fitted model: what it has learnt, how good it is, and what-if.
 
@@ -54,7 +72,7 @@ def report(
 
     Parameters
     ----------
-    model : fitted CPRegressor or CPClassifier, or TNRegressor or TNClassifier of format="cp"
+    model : fitted CPRegressor, CPClassifier, TNRegressor or TNClassifier
         Or a Pipeline or a TransformedTargetRegressor with one of them inside. The page then shows
         the columns that reach the model, and the transformed target.
     X : table of shape (n, N)
@@ -67,6 +85,12 @@ def report(
     title : str, optional
     target : str, optional
         What is predicted; by default the name of y, here or in training, where it has one.
+    labels : sequence of n, optional
+        What the rows are called, such as names of customers; by default the index of a pandas
+        table, unless it only counts the rows. Those of up to 50 rows are copied into the page.
+    units : dict from str to str, optional
+        The units of columns and of the target, by their names: {"area": "m²", "price": "EUR"}.
+        They stand in brackets behind the names at the axes.
 
     Returns
     -------
@@ -76,6 +100,9 @@ def report(
     -----
     A column of more than 2,000 categories is offered with its 1,000 most frequent ones and those
     of the rows shown; the page says so. Explanations include all categories.
+
+    A model of format="pn" has no explanations in closed form: its page predicts, shows how good the
+    model is, and says what it leaves out.
 
     Examples
     --------
@@ -90,10 +117,11 @@ def report(
     '<!doctype html>'
     """
     own = unwrap(model)
-    cores = _check_model(own)
+    _check_model(own)
     check_place(path)  # before the work, not after it
     y, target = unwrap_target(model, y, target or target_name(y))
-    data = render(gather(own, cores, X, y, title, target))
+    content = gather(own, X, y, title=title, target=target, labels=labels, units=units)
+    data = render(content)
     if len(data) > MOST_BYTES:
         raise ValueError(
             f"The page would have {len(data) / 1e6:,.0f} MB, more than the {MOST_BYTES / 1e6:,.0f} "
@@ -145,19 +173,16 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
-def _check_model(model: FittedModel) -> CPCores:
-    """Return the cores of a model that a page can show; refuse every other."""
+def _check_model(model: FittedModel) -> None:
+    """Refuse a model that cannot predict."""
     cores = model.tensor_
-    if not isinstance(cores, CPCores):
-        raise TypeError(
-            f"A page needs a model of format 'cp', got a {type(model).__name__} of format "
-            f"{cores.name!r}. Other formats are not a sum of products, which is what the page "
-            "computes."
-        )
-    arrays = [*cores.factors, *(cores.additive or []), cores.weights, cores.intercept]
+    arrays = [*cores.factors, cores.intercept]
+    if isinstance(cores, CPCores):
+        arrays += [*(cores.additive or []), cores.weights]
+    else:
+        arrays += [*cores.extras, cores.scale]
     if not all(np.all(np.isfinite(array)) for array in arrays):
         raise ValueError(
             "The model cannot predict: its cores are not finite. Training has diverged; fit "
             "again with a lower learning_rate."
         )
-    return cores

@@ -1,13 +1,17 @@
-"""How good the predictions are on the rows that were passed."""
+"""How good the predictions are on the rows that were passed, beside those of a constant."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from sklearn import metrics
 
 _BINS = 10  # of rows, by their prediction
+_STEPS = 100  # thresholds and shares of the rows, from 0 to 1
+_WITHIN = (0.5, 0.8, 0.9, 0.95)  # shares of the rows
+_MOST_CLASSES = 20  # with a table of confusions
 
 
 def regression(
@@ -15,7 +19,8 @@ def regression(
 ) -> list[dict[str, Any]]:
     """Return measures and points of each output; target and mean : (n, L).
 
-    The points are those of the rows `shown`, the same for all outputs.
+    The baseline of a measure is to predict always the mean of the target. `within` are quantiles of
+    the absolute error. The points are those of the rows `shown`, the same for all outputs.
     """
     out = []
     for k, name in enumerate(names):
@@ -24,11 +29,13 @@ def regression(
         out.append(
             {
                 "name": name,
+                "constant": "the mean",
                 "measures": [
-                    ["R²", metrics.r2_score(y, f) if varies else None],
-                    ["Mean squared error", metrics.mean_squared_error(y, f)],
-                    ["Mean absolute error", metrics.mean_absolute_error(y, f)],
+                    _measure("R²", metrics.r2_score(y, f) if varies else None, 0.0),
+                    _error("Root mean squared error", metrics.root_mean_squared_error, y, f),
+                    _error("Mean absolute error", metrics.mean_absolute_error, y, f),
                 ],
+                "within": [[q, float(np.quantile(np.abs(y - f), q))] for q in _WITHIN],
                 "points": np.column_stack([f, y])[shown].tolist(),
                 "bins": _bins(f, y),
             }
@@ -36,24 +43,95 @@ def regression(
     return out
 
 
+def _error(
+    name: str, measure: Callable[..., float], y: np.ndarray, f: np.ndarray
+) -> dict[str, Any]:
+    return _measure(name, measure(y, f), measure(y, np.full(len(y), y.mean())))
+
+
+def _measure(
+    name: str,
+    value: float | None,
+    baseline: float,
+    by: str = "always the mean",
+    kind: str = "number",
+) -> dict[str, Any]:
+    """Return a measure beside that of a baseline, which is named `by`; kind: number or share."""
+    return {"name": name, "kind": kind, "value": value, "baseline": baseline, "by": by}
+
+
 def classification(number: np.ndarray, share: np.ndarray, names: list[str]) -> dict[str, Any]:
-    """Return measures and a reliability diagram; number : (n,) of the class, share : (n, K)."""
+    """Return measures and a reliability diagram; number : (n,) of the class, share : (n, K).
+
+    The baseline of a measure is to predict always the most frequent class or, for the log loss,
+    always the shares of the classes.
+    """
     codes = np.arange(len(names))
     best = np.argmax(share, axis=1)
-    measures: list[list[Any]] = [
-        ["Accuracy", metrics.accuracy_score(number, best)],
-        ["Log loss", metrics.log_loss(number, share, labels=codes)],
-    ]
     counts = np.bincount(number, minlength=len(names))
-    largest = [f"Share of “{names[int(np.argmax(counts))]}”", float(counts.max() / len(number))]
+    shares = counts / len(number)
+    known = shares[shares > 0]
+    frequent = f"“{names[int(np.argmax(counts))]}”"
+    right = metrics.accuracy_score(number, best)
+    loss, entropy = metrics.log_loss(number, share, labels=codes), -np.sum(known * np.log(known))
+    measures = [
+        _measure("Accuracy", right, float(shares.max()), f"always {frequent}", "share"),
+        _measure("Log loss", loss, float(entropy), "always the class shares"),
+    ]
+    out: dict[str, Any] = {"constant": frequent}
     if len(names) == 2:
         both = counts.min() > 0
         area = metrics.roc_auc_score(number, share[:, 1]) if both else None
-        measures.insert(0, ["Area under ROC", area])
+        measures.insert(1, _measure("Area under ROC", area, 0.5, "a random order"))
         bins = _bins(share[:, 1], number == 1)
+        out["decisions"] = decisions(number == 1, share[:, 1])
     else:
         bins = _bins(share[np.arange(len(best)), best], number == best)
-    return {"measures": [*measures, largest], "bins": bins}
+    if 2 < len(names) <= _MOST_CLASSES:
+        out["matrix"] = metrics.confusion_matrix(number, best, labels=codes).tolist()
+    return {**out, "measures": measures, "bins": bins}
+
+
+def decisions(positive: np.ndarray, share: np.ndarray) -> dict[str, list[Any]]:
+    """Return what follows from a threshold on the probability of the second class.
+
+    Parameters
+    ----------
+    positive : (n,) of bool
+        Whether a row belongs to the second class.
+    share : (n,)
+        Its predicted probability.
+
+    Returns
+    -------
+    dict
+        For each threshold of 0, 0.01, ..., 1 `right` and `wrong`: how many rows above it belong to
+        the second class, and how many to the first. `gain`: the share of the second class among the
+        0, 1, ..., 100 % of the rows with the highest probabilities; rows of equal probability count
+        as in random order.
+
+    Examples
+    --------
+    >>> found = decisions(np.array([True, False, True, False]), np.array([0.9, 0.2, 0.6, 0.6]))
+    >>> found["right"][50], found["wrong"][50], found["gain"][25], found["gain"][50]
+    (2, 1, 0.5, 0.75)
+    """
+    steps = np.linspace(0.0, 1.0, _STEPS + 1)
+    above = [
+        len(group) - np.searchsorted(np.sort(group), steps, side="right")
+        for group in (share[positive], share[~positive])
+    ]
+    order = np.argsort(-share, kind="stable")
+    found = np.cumsum(positive[order])
+    last = np.append(share[order][1:] != share[order][:-1], True)  # the last row of each tie
+    at = np.append(0, np.flatnonzero(last) + 1) / len(share)
+    reached = np.append(0, found[last]) / max(found[-1], 1)
+    return {
+        "right": above[0].tolist(),
+        "wrong": above[1].tolist(),
+        "gain": np.interp(steps, at, reached).tolist(),
+        "totals": [int(positive.sum()), int((~positive).sum())],
+    }
 
 
 def even_ranks(values: np.ndarray, most: int) -> np.ndarray:

@@ -1,40 +1,60 @@
 /* The what-if panel: a control for every column, the prediction, and why. */
 
 const MOST_BARS = 12;
+const CONTROLS = 12; // columns with a control at once
 const FILTER_FROM = 13; // number of columns from which there is a search box
 
 function whatif(data, state) {
-  const controls = make("div", {
-    class: "controls",
-    role: "group",
-    "aria-label": "Values of the columns",
-  });
+  const [shown, rest] = divide(data.order, CONTROLS);
   const holders = new Map();
-  for (const n of data.importance.strongest) {
-    const control =
-      data.columns[n].kind === "numeric"
-        ? numberControl(data.columns[n], n, state)
-        : categoryControl(data.columns[n], n, state);
-    holders.set(n, control);
-    controls.append(control.root);
-  }
+  const build = (n) => {
+    const kind = data.columns[n].kind === "numeric" ? numberControl : categoryControl;
+    holders.set(n, kind(data, n, state));
+    return holders.get(n).root;
+  };
+  const others = rest.length
+    ? more(`${rest.length} more columns`, { id: "more-controls" }, (inside) =>
+        inside.append(...rest.map(build)),
+      )
+    : null;
+  const controls = make(
+    "div",
+    { class: "controls", role: "group", "aria-label": "Values of the columns" },
+    ...shown.map(build),
+    others,
+  );
+  others?.complete();
   state.onRow(() => holders.forEach((control, n) => control.show(state.values[n])));
-  const result = make("div", { class: "result" }, now(data, state), reasons(data, state));
+  const result = make(
+    "div",
+    { class: "result" },
+    now(data, state),
+    data.importance ? reasons(data, state) : null,
+  );
   const left = make(
     "div",
     { class: "left" },
     make(
       "div",
       { class: "tools" },
+      rowChoice(data, state),
+      data.columns.length >= FILTER_FROM ? finder(data, holders, others) : null,
       origin(data, state),
-      data.columns.length >= FILTER_FROM ? finder(data, holders) : null,
     ),
     controls,
+    more(
+      `Table of the ${format(data.rows.numbers.length)} rows to start from`,
+      { class: "more rows" },
+      (inside) => inside.append(...rowTable(data, state)),
+    ),
   );
+  const exact = data.importance ? ", with exact Shapley values," : ",";
   return section(
-    "whatif",
-    "What if",
-    `Move a column and see the prediction change, with exact Shapley values, computed here in your browser. Sliders move in equal shares of ${data.background}, not in equal steps of the range; any number can be typed beside them.`,
+    {
+      id: "whatif",
+      title: "What if",
+      lead: `Change a column and see the prediction change${exact} computed here in your browser. Sliders move in equal shares of ${data.background}, not in equal steps of the range; any number can be typed beside them.`,
+    },
     make("div", { class: "whatif" }, left, result),
   );
 }
@@ -54,7 +74,17 @@ function brief(x) {
   return String(Number(x.toPrecision(Math.min(Math.max(6, whole + 2), 17))));
 }
 
-function numberControl(column, n, state) {
+/* The name of a column beside its control, with its unit. */
+function controlName(data, n, id) {
+  const { name } = data.columns[n];
+  const unit = data.units.has(name)
+    ? make("small", { text: ` ${data.units.get(name)}` })
+    : null;
+  return make("label", { class: "name", for: id, title: name }, make("span", { text: name }), unit);
+}
+
+function numberControl(data, n, state) {
+  const column = data.columns[n];
   const { stops } = column;
   const id = `column-${n}`;
   const slider = make("input", {
@@ -71,7 +101,7 @@ function numberControl(column, n, state) {
   const root = make(
     "div",
     { class: "control", "data-column": n },
-    make("label", { class: "name", for: id, text: column.name, title: column.name }),
+    controlName(data, n, id),
     slider,
     box,
     make("label", { class: "missing" }, missing, make("span", { text: "missing" })),
@@ -98,7 +128,8 @@ function numberControl(column, n, state) {
   return { root, show };
 }
 
-function categoryControl(column, n, state) {
+function categoryControl(data, n, state) {
+  const column = data.columns[n];
   const id = `column-${n}`;
   const choice = make("select", { id });
   choice.append(make("option", { value: -1, text: "(missing or unseen)" }));
@@ -108,7 +139,7 @@ function categoryControl(column, n, state) {
   const root = make(
     "div",
     { class: "control", "data-column": n },
-    make("label", { class: "name", for: id, text: column.name, title: column.name }),
+    controlName(data, n, id),
     choice,
     hidden > 0
       ? make("p", {
@@ -120,7 +151,7 @@ function categoryControl(column, n, state) {
   return { root, show: (code) => (choice.value = code) };
 }
 
-function finder(data, holders) {
+function finder(data, holders, others) {
   const box = make("input", {
     type: "search",
     id: "find",
@@ -129,6 +160,7 @@ function finder(data, holders) {
   });
   box.addEventListener("input", () => {
     const wanted = box.value.toLowerCase();
+    if (others && wanted) others.open = true;
     holders.forEach(
       ({ root }, n) => (root.hidden = !data.columns[n].name.toLowerCase().includes(wanted)),
     );
@@ -136,71 +168,88 @@ function finder(data, holders) {
   return box;
 }
 
-/* Which row the values came from, and a button that restores it. */
-function origin(data, state) {
-  const text = make("span", { id: "origin" });
-  const back = make("button", { type: "button", id: "back", text: "Back to this row" });
-  back.addEventListener("click", () => state.pick(state.row));
-  const showOrigin = () => {
-    const changed = state.changed();
-    const names = changed
-      .slice(0, 3)
-      .map((n) => shorten(data.columns[n].name, 24))
-      .join(", ");
-    const more = changed.length > 3 ? ` and ${changed.length - 3} more` : "";
-    text.textContent = `Row ${format(data.rows.numbers[state.row])}${changed.length ? `, with another ${names}${more}` : ""}`;
-    back.hidden = changed.length === 0;
-  };
-  state.onMove(showOrigin);
-  return make("div", { class: "origin" }, text, back);
-}
-
 // ---- the prediction -----------------------------------------------------------------------------
+
+const MOST_SHARES = 5; // classes or outputs with a bar
 
 function now(data, state) {
   const figure = make("output", { id: "prediction", "aria-live": "polite", "aria-atomic": "true" });
   const what = make("span", { class: "what" });
+  const beside = make("span", { class: "what", id: "beside" });
   const list = make("ul", { class: "bars classes" });
   const labels = data.classes || data.outputs;
-  const rows = labels.length > 1 ? labels.map((name) => shareRow(list, name)) : [];
-  state.onMove(() => {
+  const count = Math.min(labels.length, MOST_SHARES);
+  const rows = labels.length > 1 ? Array.from({ length: count }, () => shareRow(list)) : [];
+  const rest = make("p", { class: "note rest" });
+  const paint = () => {
     const { predicted } = state;
     figure.dataset.raw = JSON.stringify(Array.from(state.raw));
     figure.dataset.predicted = JSON.stringify(predicted);
-    const best = predicted.indexOf(Math.max(...predicted));
-    if (data.classes) {
-      figure.textContent = data.classes[best];
-      what.textContent = `${data.target}, with a probability of ${percent(predicted[best])}`;
-    } else {
-      figure.textContent = format(predicted[state.output]);
-      what.textContent =
-        data.outputs.length > 1 ? data.outputs[state.output] : `predicted ${data.target}`;
-    }
+    figure.textContent = data.classes
+      ? data.classes[state.called()]
+      : format(predicted[state.output]);
+    what.textContent = `predicted ${withUnit(data, data.outputs.length > 1 && !data.classes ? data.outputs[state.output] : data.target)}`;
+    beside.textContent = besideText(data, state);
+    const order = shownShares(data, predicted, count);
     const [low, high] = data.classes ? [0, 1] : extent([0, ...predicted]);
-    rows.forEach((row, k) => {
-      placeBar(row.bar, scale(low, high, 0, 1)(0), scale(low, high, 0, 1)(predicted[k]));
-      row.number.textContent = data.classes ? percent(predicted[k]) : format(predicted[k]);
-    });
-  });
-  return make("div", { class: "now" }, what, figure, rows.length ? list : null);
+    const place = scale(low, high, 0, 1);
+    rows.forEach((row, k) => row.show(labels[order[k]], place(0), place(predicted[order[k]]),
+      data.classes ? percent(predicted[order[k]]) : format(predicted[order[k]])));
+    if (labels.length > count)
+      rest.textContent = data.classes
+        ? `${labels.length - count} other classes together ${percent(Math.max(1 - order.reduce((sum, k) => sum + predicted[k], 0), 0))}`
+        : `and ${labels.length - count} other outputs`;
+  };
+  state.onMove(paint);
+  state.onThreshold(paint);
+  const head = make("div", { class: "head" }, what, figure, beside);
+  return make("div", { class: "now" }, head, ...(rows.length ? [list, rest] : []));
 }
 
-function shareRow(list, name) {
+/* What stands beside the prediction: its probability and its score, or the average. */
+function besideText(data, state) {
+  const { predicted, raw, base } = state;
+  if (data.link === "logistic") {
+    const other = state.threshold === 0.5 ? "" : `, threshold ${percent(state.threshold)}`;
+    return `probability of ${shorten(data.classes[1], 24)} ${percent(predicted[1])}, log-odds ${format(raw[0])}${other}`;
+  }
+  if (data.classes) {
+    const best = state.called();
+    const score = data.outputs.length > 1 ? raw[best] : raw[0];
+    return `probability ${percent(predicted[best])}, score ${format(score)}`;
+  }
+  if (data.link !== "identity" || !data.importance) return "";
+  const change = raw[state.output] - base[state.output];
+  return `${format(Math.abs(change))} ${change < 0 ? "below" : "above"} the average of ${format(base[state.output])}`;
+}
+
+/* All of few classes, in their order; of many, the most probable ones. */
+function shownShares(data, predicted, count) {
+  const order = predicted.map((_, k) => k);
+  if (data.classes && predicted.length > count) order.sort((a, b) => predicted[b] - predicted[a]);
+  return order.slice(0, count);
+}
+
+function shareRow(list) {
   const bar = make("span", { class: "bar" });
   const number = make("span", { class: "number" });
-  list.append(
-    make(
-      "li",
-      {},
-      make("span", { class: "name", text: name, title: name }),
-      make("span", { class: "track" }, bar),
-      number,
-    ),
-  );
-  return { bar, number };
+  const name = make("span", { class: "name" });
+  list.append(make("li", {}, name, make("span", { class: "track" }, bar), number));
+  return {
+    show(text, from, to, value) {
+      name.textContent = text;
+      name.title = text;
+      placeBar(bar, from, to);
+      number.textContent = value;
+    },
+  };
 }
 
 // ---- why ----------------------------------------------------------------------------------------
+
+/* Write a change of a probability. */
+const points = (change) =>
+  `${change < -0.0005 ? "−" : change > 0.0005 ? "+" : ""}${(100 * Math.abs(change)).toFixed(1)}${PER_CENT}`;
 
 /* A waterfall: from the average, column by column, the largest step first, to the prediction. */
 function reasons(data, state) {
@@ -220,6 +269,7 @@ function reasons(data, state) {
     end.root,
   );
   const caption = make("p", { class: "note", id: "sum" });
+  const scored = ["logistic", "softmax"].includes(data.link); // probabilities beside the scores
   const title = make("h3");
   state.onMove(() => {
     const { shapley } = state;
@@ -227,6 +277,8 @@ function reasons(data, state) {
       (a, b) => Math.abs(shapley[b]) - Math.abs(shapley[a]),
     );
     const [base, raw] = state.ends();
+    const probable = state.scale === "probability";
+    const whole = probable ? percent : format;
     const steps = order.slice(0, shown).map((n) => shapley[n]);
     if (others) steps.push(order.slice(shown).reduce((sum, n) => sum + shapley[n], 0));
     const path = [base];
@@ -242,18 +294,20 @@ function reasons(data, state) {
       row.show(
         place(path[k]),
         place(path[k + 1]),
-        step(change, largest),
+        probable ? points(change) : step(change, largest),
         change > 0 ? "rise" : "fall",
       );
       if (k < shown) row.root.dataset.column = order[k];
     });
-    start.show(place(base), place(base), format(base), "point");
-    end.show(place(raw), place(raw), format(raw), "point");
-    const probable = state.scale === "probability";
-    start.name(probable ? "at the average score" : "average", "");
+    start.show(place(base), place(base), whole(base), "point");
+    end.show(place(raw), place(raw), whole(raw), "point");
+    const chance = (shares) =>
+      scored && !probable ? percent(shares[data.outputs.length > 1 ? state.output : 1]) : "";
+    start.name(probable ? "at the average score" : "average", chance(state.baseline));
+    end.name("this row", chance(state.predicted));
     const name = data.classes && data.classes[data.outputs.length > 1 ? state.output : 1];
     title.textContent = `Why: Shapley values of ${probable ? `the probability of ${name}` : state.scaleName()}`;
-    caption.textContent = `${probable ? "The probability at the average score," : "The average"} ${format(base)} and the bars, ${signed(raw - base, 4)} together, add up to ${format(raw)}.`;
+    caption.textContent = `${probable ? "The probability at the average score," : "The average"} ${whole(base)} and the bars, ${probable ? points(raw - base) : signed(raw - base, 4)} together, add up to ${whole(raw)}.`;
   });
   return make("div", { class: "why" }, title, scaleChoice(data, state), list, caption);
 }
@@ -284,64 +338,4 @@ function reasonRow(text) {
       number.textContent = text;
     },
   };
-}
-
-// ---- rows to pick from --------------------------------------------------------------------------
-
-function rowTable(data, state) {
-  const { numbers, target } = data.rows;
-  const columns = data.importance.strongest.slice(0, 40);
-  const heads = [
-    "row",
-    ...(target ? [`actual ${shorten(data.target, 24)}`] : []),
-    "predicted",
-    ...columns.map((n) => data.columns[n].name),
-  ];
-  const rows = numbers.map((number, k) => {
-    const button = make("button", {
-      type: "button",
-      text: format(number),
-      "aria-label": `Put row ${format(number)} into the what-if panel`,
-    });
-    const actual = target
-      ? [
-          make("td", {
-            class: "end",
-            text:
-              typeof target[k] === "string" ? target[k] : target[k].map((t) => format(t)).join(", "),
-          }),
-        ]
-      : [];
-    const row = make(
-      "tr",
-      { "data-row": k },
-      make("th", { scope: "row" }, button),
-      ...actual,
-      make("td", { class: "end strong", text: state.predictedText(k) }),
-      ...columns.map((n) =>
-        make("td", {
-          class: data.columns[n].kind === "numeric" ? "end" : "",
-          text: state.cellText(k, n),
-        }),
-      ),
-    );
-    row.addEventListener("click", () => state.pick(k));
-    return row;
-  });
-  state.onRow(() =>
-    rows.forEach((row, k) => {
-      row.classList.toggle("picked", k === state.row);
-      row.querySelector("button").setAttribute("aria-pressed", k === state.row);
-    }),
-  );
-  return make(
-    "div",
-    { class: "rows" },
-    make("h3", { text: "Rows to start from" }),
-    make("p", {
-      class: "note",
-      text: `${numbers.length} of the rows passed, evenly spaced from the lowest to the highest ${data.outputs.length > 1 ? `score of ${data.outputs[0]}` : "prediction"}. Pick one to put it into the panel.`,
-    }),
-    tableOf("Rows to start from", heads, rows),
-  );
 }
