@@ -102,9 +102,9 @@ def test_text_in_a_csv_file_stays_text(named, tmp_path):
     [
         ({"model": "absent.polyadic"}, "There is no model file"),
         ({"model": "table.csv"}, "not a model file"),
-        ({"table": "absent.csv"}, "There is no table"),
-        ({"table": "model.polyadic"}, "must end in .csv, .tsv or .parquet"),
-        ({"target": "price"}, "no column 'price'. Choose the target from: area, rooms, "),
+        ({"table": "absent.csv"}, "There is no file"),
+        ({"table": "model.polyadic"}, "it must end in .csv, "),
+        ({"target": "price"}, "no column 'price'. Choose from: area, rooms, "),
         ({"target": "grade"}, "grade"),
         ({"out": "nowhere/page.html"}, "there is no folder"),
     ],

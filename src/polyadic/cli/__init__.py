@@ -5,25 +5,25 @@ The commands are in the other files of this folder, one per file; they need the 
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 
-_NEEDED = ("typer", "click", "rich", "pyarrow")
+_NEEDED = ("typer", "rich", "pyarrow")
 
 
 def main() -> None:
     """Run the command line, or print what to install for it."""
-    try:
-        from polyadic.cli.app import app
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in _NEEDED:
-            raise
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
         print(
-            f"The polyadic command needs {error.name}, which is not installed. "
+            f"The polyadic command needs {missing[0]}, which is not installed. "
             "Install it with: pip install 'polyadic[cli]'",
             file=sys.stderr,
         )
         sys.exit(1)
-    app()
+    from polyadic.cli.app import app
+
+    app(prog_name="polyadic")
 
 
 if __name__ == "__main__":
