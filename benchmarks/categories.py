@@ -7,6 +7,12 @@ the log-loss of classes, relative to that of the first way of reading.
     python benchmarks/categories.py rare
     python benchmarks/categories.py ordered
     python benchmarks/categories.py dates
+
+`hashed` is about long tables, which are read in parts: of the categories of a column, only the most
+frequent are told apart. It makes a table of its own, with 300,000 skewed categories, and compares
+ways to read the rare ones.
+
+    python benchmarks/categories.py hashed
 """
 
 from __future__ import annotations
@@ -225,15 +231,68 @@ def dates(splits: int) -> None:
     compare(kinds, list(read), splits, errors)
 
 
+# ---- rare categories of long tables --------------------------------------------------------------
+
+LONG_ROWS, LONG_NEW_ROWS = 400_000, 100_000
+CATEGORIES, TOLD_APART, SHARED = 300_000, 4_096, 4_096
+
+
+def long_table(seed: int) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """Return numbers, the category of each row, and a target with a random effect of each."""
+    rng = np.random.default_rng(seed)
+    n_rows = LONG_ROWS + LONG_NEW_ROWS
+    x = rng.normal(size=(n_rows, 3))
+    code = (CATEGORIES * rng.random(n_rows) ** 3).astype(np.int64)
+    effect = rng.normal(size=CATEGORIES)
+    y = np.sin(2 * x[:, 0]) * x[:, 1] + x[:, 2] + effect[code] + 0.5 * rng.normal(size=n_rows)
+    return pd.DataFrame(x, columns=["a", "b", "c"]), code, y
+
+
+def read_rare(code: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return the column by each way of reading, and which rows have a rare category."""
+    counts = np.bincount(code[:LONG_ROWS], minlength=CATEGORIES)
+    frequent = np.zeros(CATEGORIES, dtype=bool)
+    frequent[np.argsort(-counts, kind="stable")[:TOLD_APART]] = True
+    rare = ~frequent[code]
+    own = np.char.add("v", code.astype("U7")).astype(object)
+    # A multiplication that mixes bits: neighbours, which are equally frequent, come apart.
+    mixed = np.arange(CATEGORIES, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    place = (mixed >> np.uint64(40)) % np.uint64(SHARED)
+    shared = np.char.add("h", place[code].astype("U7")).astype(object)
+    ways = {"as unseen": np.where(rare, None, own), "hashed": np.where(rare, shared, own)}
+    return {**ways, "all told apart": own}, rare
+
+
+def hashed(splits: int) -> None:
+    """Compare rare categories that are treated as unseen with ones that share elements."""
+    lines = []
+    for seed in range(splits):
+        X, code, y = long_table(seed)
+        ways, rare = read_rare(code)
+        for name, column in ways.items():
+            table = X.assign(category=column)
+            model = CPRegressor(n_members=2, trees=False, solver="adam", rank=8, random_state=0)
+            model.fit(table[:LONG_ROWS], y[:LONG_ROWS])
+            errors = (model.predict(table[LONG_ROWS:]) - y[LONG_ROWS:]) ** 2
+            parts = (errors, errors[rare[LONG_ROWS:]], errors[~rare[LONG_ROWS:]])
+            lines.append([f"{name}, seed {seed}", *(f"{part.mean():.4f}" for part in parts)])
+            print(*lines[-1], flush=True)
+    told = f"{LONG_ROWS:,} rows, {CATEGORIES:,} categories, of which {TOLD_APART:,} are told apart"
+    print(f"{told}; {rare.mean():.0%} of the rows have another one; {SHARED:,} shared elements.")
+    print_table(["rare categories", "MSE", "of rare ones", "of frequent ones"], lines)
+
+
 def main() -> None:
     """Run one comparison."""
+    ways = {"rare": rare, "ordered": ordered, "dates": dates, "hashed": hashed}
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["rare", "ordered", "dates"])
+    parser.add_argument("what", choices=list(ways))
     parser.add_argument("--splits", type=int, default=2)
     given = parser.parse_args()
     warnings.simplefilter("ignore", UserWarning)  # of the names, which are new in other rows
-    print_title(f"Categories, {ROWS} rows. {machine()}")
-    {"rare": rare, "ordered": ordered, "dates": dates}[given.what](given.splits)
+    n_rows = LONG_ROWS if given.what == "hashed" else ROWS
+    print_title(f"Categories, {n_rows:,} rows. {machine()}")
+    ways[given.what](given.splits)
 
 
 if __name__ == "__main__":

@@ -154,8 +154,9 @@ def part(name: str, found: Found, folder: Path) -> Section:
 def copy_to_docs(folder: Path, docs: Path) -> None:
     """Write docs/results.md from the report, with its pictures in docs/figures/."""
     pictures = docs / "figures"
-    shutil.rmtree(pictures, ignore_errors=True)
-    pictures.mkdir(parents=True)
+    pictures.mkdir(parents=True, exist_ok=True)
+    for old in pictures.glob("figure_*.png"):  # other pictures there are not of the paper
+        old.unlink()
     text = (folder / "REPORT.md").read_text()
     for picture in sorted(folder.glob("figure_*.png")):
         shutil.copy(picture, pictures / picture.name)

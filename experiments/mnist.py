@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import figures, report
+from experiments import figures, models, report
 from experiments.cells import Cell, Found, Scale
 from experiments.report import Claim, Picture, Section, Table
 from polyadic import CPClassifier, TNClassifier
@@ -87,7 +87,7 @@ def fit(model: Any, table: tuple[np.ndarray, np.ndarray], rows: int) -> dict[str
         warnings.simplefilter("ignore")  # of divergence, which is what is measured here
         model.fit(X[:rows], y[:rows])
         seconds = perf_counter() - start
-        raw = model.raw(X[-N_TEST:])
+        raw = models.predict_or_nan(model.raw, X[-N_TEST:], len(model.classes_))
     digits = model.classes_[np.argmax(np.nan_to_num(raw), axis=1)]
     accuracy = float(np.mean(digits == y[-N_TEST:]))
     finite = bool(np.all(np.isfinite(raw)))

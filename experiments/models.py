@@ -84,9 +84,19 @@ def fit_on_train(model: Any, split: Split) -> dict[str, Any]:
 def errors(model: Any, split: Split) -> dict[str, float]:
     """Return the mean squared error on validation and test rows."""
     return {
-        "val": error(split.y_val, model.predict(split.X_val)),
-        "test": error(split.y_test, model.predict(split.X_test)),
+        "val": error(split.y_val, predict_or_nan(model.predict, split.X_val)),
+        "test": error(split.y_test, predict_or_nan(model.predict, split.X_test)),
     }
+
+
+def predict_or_nan(predict: Callable[[Any], np.ndarray], X: Any, *outputs: int) -> np.ndarray:
+    """Return what a model predicts; NaN (n, *outputs) for one that diverged, which refuses to."""
+    try:
+        return predict(X)
+    except ValueError as refused:
+        if "beyond the range of numbers" not in str(refused):
+            raise
+        return np.full((len(X), *outputs), np.nan)
 
 
 def error(y: Any, predicted: np.ndarray) -> float:
@@ -154,7 +164,7 @@ def find_rate(build: Callable[[float], TNRegressor], split: Split) -> float:
     found = {}
     for rate in RATES:
         model = build(rate).fit(X, y, X_val=X_left, y_val=y_left)
-        found[rate] = error(y_left, model.predict(X_left))
+        found[rate] = error(y_left, predict_or_nan(model.predict, X_left))
     return min(found, key=found.__getitem__)
 
 

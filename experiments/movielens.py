@@ -80,7 +80,7 @@ def test_auc(model: Any) -> float:
 
 def auc(model: Any, X: Any, y: np.ndarray) -> float:
     """Return the area under the ROC curve; 0.5, as of guessing, for a model that diverged."""
-    score = model.decision_function(X)
+    score = models.predict_or_nan(model.decision_function, X)
     return roc_auc_score(y, score) if np.all(np.isfinite(score)) else 0.5
 
 

@@ -113,7 +113,8 @@ def fit_automaton(seed: int, format: str, rank: int, order: str, epochs: int) ->
     common = {"rank": rank, "max_iter": epochs, "batch_size": AUTOMATON_BATCH}
     network = TNRegressor(format, maps=Polynomial(2), random_state=seed, **common)
     model, found = fit_best_rate(network, split, AUTOMATON_RATES)
-    return found | {"test": models.error(split.y_test, model.predict(split.X_test))}
+    predicted = models.predict_or_nan(model.predict, split.X_test)
+    return found | {"test": models.error(split.y_test, predicted)}
 
 
 def fit_digits(seed: int, format: str, rank: int, order: str, epochs: int) -> dict[str, Any]:
@@ -122,7 +123,8 @@ def fit_digits(seed: int, format: str, rank: int, order: str, epochs: int) -> di
     common = {"rank": rank, "max_iter": epochs, "batch_size": DIGIT_BATCH}
     network = TNClassifier(format, maps=Polynomial(2), random_state=seed, **common)
     model, found = fit_best_rate(network, split, DIGIT_RATES)
-    return found | {"test": float(np.mean(model.predict(split.X_test) != split.y_test))}
+    predicted = models.predict_or_nan(model.predict, split.X_test)
+    return found | {"test": float(np.mean(predicted != split.y_test))}
 
 
 def fit_best_rate(model: Any, split: Split, rates: Sequence[float]) -> tuple[Any, dict[str, Any]]:

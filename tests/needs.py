@@ -17,10 +17,13 @@ INSTALL = {
     "matplotlib": "'polyadic[plot]'",
     "typer": "'polyadic[cli]'",
     "pyarrow": "'polyadic[cli]'",
+    "ray": "'polyadic[ray]'",
+    "distributed": "'dask[distributed]'",
     "pandas": "pandas",
     "polars": "polars",
     "shap": "shap",
     "playwright": "playwright",
+    "axe_playwright_python": "axe-playwright-python",
 }
 
 

@@ -65,7 +65,8 @@ def batch_gradient(problem, cores, rows):
 
 @jit
 def _batch_gradient(job, workspace, rows, n_always):
-    return kernel.batch_gradient(job, workspace, rows, 0, rows.shape[0], n_always)
+    share = np.float64(1.0) / rows.shape[0]
+    return kernel.batch_gradient(job, workspace, rows, 0, rows.shape[0], share, n_always)
 
 
 # ---- problems of local maps ----------------------------------------------------------------------

@@ -32,13 +32,14 @@ ROOMS = (
     "solvers",
     "inits",
     "nn",
-    "training",
     "io",
+    "training",
     "explain",
+    "scale",
     "estimators",
     "trees",
     "datasets",
-    "scale",
+    "export",
     "plots",
     "page",
     "cli",
@@ -87,7 +88,8 @@ def room_of(module: str) -> str:
     >>> room_of("polyadic.maps.hat"), room_of("polyadic.nn"), room_of("polyadic")
     ('maps', 'nn', 'polyadic')
     """
-    return module.split(".")[1] if "." in module else module
+    room = module.split(".")[1] if "." in module else module
+    return PACKAGE if room == "__main__" else room
 
 
 def find_cycle(graph: Graph) -> list[str]:

@@ -1,16 +1,20 @@
 """Fitted models of every kind to save and load."""
 
+import hashlib
+import json
 from functools import cache
 
 import needs
 import numpy as np
 import pandas as pd
 import parts
+import safetensors.numpy
 
 from polyadic import inits, losses, maps
 from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegressor
 from polyadic.estimators.loading import load
 from polyadic.estimators.saving import save
+from polyadic.io.files import digest, read_file
 from polyadic.networks import FORMATS
 
 FAST = {"rank": 4, "n_members": 1, "max_iter": 2, "random_state": 0}
@@ -183,6 +187,25 @@ def round_trip(model, folder, **options):
 
 
 # ---- changes of a file, for `forge` --------------------------------------------------------------
+
+
+def write_signed(path, header, tensors):
+    """Write a file with these entries and tensors, whatever they are, and right checksums."""
+    header = {key: value for key, value in header.items() if key != "sha256"}
+    header["tensors_sha256"] = digest(tensors)
+    text = json.dumps(header, separators=(",", ":"))
+    header["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    text = json.dumps(header, separators=(",", ":"))
+    path.write_bytes(safetensors.numpy.save(tensors, {"polyadic": text}))
+
+
+def forge(model, path, change):
+    """Save a model, change header and tensors, none of them packed, and correct the checksums."""
+    model.save(path)
+    header, tensors = read_file(path)
+    header["packed"] = {}
+    change(header, tensors)
+    write_signed(path, header, tensors)
 
 
 def put(*keys):

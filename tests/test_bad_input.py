@@ -1,5 +1,8 @@
 """Bad input gets an error that says what was given and what would be right."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -165,7 +168,9 @@ def test_classifier_losses_are_listed():
 
 def test_too_large_a_model_is_refused_before_allocating():
     model = CPRegressor(**{**FAST, "rank": 10**10})
-    refused("(?s)would need about .* GB to train; this machine has", error=MemoryError, model=model)
+    refused(
+        "(?s)would need about .* GB to train; this process may use", error=MemoryError, model=model
+    )
     wide = CPRegressor(**{**FAST, "rank": 10**6}, maps=maps.Polynomial(2), order_alpha=1.0)
     refused("would need about", error=MemoryError, model=wide)
 
@@ -176,6 +181,85 @@ def test_memory_is_assumed_where_the_system_does_not_report_it(monkeypatch):
 
     monkeypatch.setattr(validation.os, "sysconf", silent)
     assert validation.physical_memory() == 8e9
+
+
+def test_limits_of_the_process_count_as_memory():
+    """In a process of its own: a limit cannot be raised again."""
+    lines = (
+        "import resource; from polyadic.estimators import validation as v",
+        "before = v.available_memory()",
+        "resource.setrlimit(resource.RLIMIT_DATA, (123 * 10**7, 123 * 10**7))",
+        "assert v.available_memory() == min(before, 123e7)",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
+
+
+def test_limits_of_control_groups_count_as_memory(tmp_path):
+    own, root = tmp_path / "own", tmp_path / "root"
+    (root / "a" / "b").mkdir(parents=True)
+    (root / "memory" / "job").mkdir(parents=True)
+    (root / "memory.max").write_text("9000000000\n")
+    (root / "a" / "memory.max").write_text("5000000000\n")
+    (root / "a" / "b" / "memory.max").write_text("max\n")
+    (root / "memory" / "job" / "memory.limit_in_bytes").write_text("70000\n")
+    own.write_text("0::/a/b\n")
+    assert sorted(validation._group_limits(root, own)) == [5e9, 9e9]
+    own.write_text("0::/outside/of/it\n")  # a container sees its own limit at the top
+    assert list(validation._group_limits(root, own)) == [9e9]
+    own.write_text("5:cpu:/\n3:memory:/job\n")
+    assert list(validation._group_limits(root, own)) == [7e4]
+    assert list(validation._group_limits(root, tmp_path / "gone")) == []
+
+
+DATES = np.array(["2020-01-01", "2021-01-01"] * 15, "M8[D]")[: len(Y)]
+ODD_TARGETS = {
+    "huge": (np.where(Y > 0, 8e307, -8e307), "y holds 8e\\+307, beyond 1e\\+300"),
+    "tiny": (np.where(Y > 0, 5e-324, 0.0), "y varies by about .* only"),
+    "whole numbers beyond floats": ([10**400, *[1] * (len(Y) - 1)], "no float can hold"),
+    "dates": (np.resize(DATES, len(Y)), "y holds dates"),
+    "durations": (np.resize(DATES, len(Y)) - DATES[0], "y holds dates"),
+    "objects of dates": (list(np.resize(DATES, len(Y)).astype(object)), "y holds dates"),
+}
+
+
+@pytest.mark.parametrize("name", ODD_TARGETS)
+def test_targets_that_cannot_be_fitted_are_refused_before_work(name):
+    y, words = ODD_TARGETS[name]
+    refused(words, y=y)
+
+
+@pytest.mark.parametrize("scale", [1e299, 1e-289])
+def test_targets_near_the_limits_are_fitted(scale):
+    model = CPRegressor(**FAST).fit(X, scale * Y)
+    assert np.all(np.isfinite(model.predict(X)))
+
+
+def test_counts_beyond_single_precision_are_refused():
+    refused("beyond 1e\\+15", y=np.full(len(Y), 1e16), model=CPRegressor(**FAST, loss="poisson"))
+
+
+def test_dates_and_wide_numbers_are_no_classes():
+    model = CPClassifier(**FAST)
+    refused("y holds dates", y=np.resize(DATES, len(Y)), model=model)
+    wide = np.array([10**30, 1] * len(Y), dtype=object)[: len(Y)]
+    refused("100 bits as a class", y=wide, model=model)
+
+
+def test_integers_of_128_bits_are_numbers():
+    whole = pl.Series([1, 2, 3] * len(Y), dtype=pl.Int128)[: len(Y)]
+    table = pl.DataFrame({"a": whole, "b": X[:, 0]})
+    want = CPRegressor(**FAST, random_state=0).fit(
+        table.with_columns(pl.col("a").cast(pl.Float64)), Y
+    )
+    model = CPRegressor(**FAST, random_state=0).fit(table, Y)
+    assert model.predict(table).tobytes() == want.predict(table).tobytes()
+    assert np.all(np.isfinite(CPRegressor(**FAST, random_state=0).fit(X, whole).predict(X)))
+    assert CPClassifier(**FAST, random_state=0).fit(X, whole).classes_.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("device", ["banana", "cpu:x", "cuda:1:2", "", "CPU"])
+def test_a_device_of_no_name_is_refused(device):
+    refused("is no name of a device", model=CPRegressor(**FAST, device=device))
 
 
 def test_validation_rows_without_targets_are_refused():

@@ -276,4 +276,15 @@ def test_blocks_far_shorter_than_their_factor_are_not_written_and_refused(tmp_pa
         "maps.0.knots_": knots,
     }
     with pytest.raises(ValueError, match="too short"):
-        rebuild_blocks(1, 3, [3], arrays)
+        rebuild_blocks(1, 3, [3], arrays, np.inf)
+
+
+def test_a_column_of_the_constant_alone_is_saved_and_loaded(tmp_path):
+    """Identifiers are folded into the constant, so that their blocks have no elements."""
+    x = np.random.default_rng(0).normal(size=60)
+    X = pd.DataFrame({"x": x, "id": [f"id{k}" for k in range(60)]})
+    with pytest.warns(UserWarning, match="id"):
+        model = CPRegressor(n_members=2, rank=2, max_iter=1, random_state=0).fit(X, x)
+    assert len(model.cores_[1]) == 1
+    model.save(tmp_path / "m")
+    assert load(tmp_path / "m").predict(X).tobytes() == model.predict(X).tobytes()

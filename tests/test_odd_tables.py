@@ -174,6 +174,19 @@ def test_shuffled_rows_of_categories_give_the_same_model():
     assert same_model(a, b)
 
 
+def test_weights_of_balanced_classes_do_not_depend_on_the_order_of_rows():
+    """Sums of weights over a class round by their order."""
+    rng = np.random.default_rng(0)
+    X, y, weight = rng.normal(size=(300, 2)), rng.integers(0, 3, 300), rng.random(300)
+
+    def read(rows):
+        model = CPClassifier(**SMALL, class_weight="balanced")
+        return model._read_rows(X[rows], y[rows], weight[rows], fresh=True).weight
+
+    for _ in range(5):
+        assert np.array_equal(read(rng.permutation(300)), read(np.arange(300)))
+
+
 @pytest.mark.parametrize("count", [0.0, 5.0])
 def test_constant_counts_are_predicted(count):
     X, _ = table()
@@ -278,3 +291,30 @@ def test_logistic_means_log_loss():
     X, y = table()
     a = CPClassifier(**SMALL, loss=losses.Logistic()).fit(X, labels(y, 3))
     assert same_model(a, CPClassifier(**SMALL).fit(X, labels(y, 3)))
+
+
+@pytest.mark.parametrize("trees", [False, True])
+@pytest.mark.parametrize("dtype", ["object", "category"])
+def test_two_classes_with_a_category_column_that_is_all_missing(dtype, trees):
+    x = np.random.default_rng(0).normal(size=60)
+    X = pd.DataFrame({"x": x, "none": pd.Series([None] * 60, dtype=dtype)})
+    model = CPClassifier(n_members=2, rank=2, max_iter=1, trees=trees, random_state=0)
+    assert np.all(np.isfinite(model.fit(X, x > 0).predict_proba(X)))
+
+
+@pytest.mark.parametrize("n_classes", [0, 2, 7])
+def test_the_order_of_columns_changes_no_bit_of_a_model(n_classes):
+    """Also not by rounding that grows over many epochs, as with many classes."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(150, 5)), columns=list("abcde"))
+    X["kind"] = rng.choice(["u", "v", "w"], 150)
+    X["e"] = X["c"]  # equal columns go by their names
+    y = rng.integers(0, n_classes, 150) if n_classes else X["a"] * X["b"]
+    make = CPClassifier if n_classes else CPRegressor
+    order = ["kind", "d", "a", "e", "c", "b"]
+    fast = {"n_members": 2, "rank": 4, "max_iter": 60, "random_state": 0}
+    one, other = (make(**fast).fit(table, y) for table in (X, X[order]))
+    cores = dict(zip(one.columns_.names, one.cores_))
+    for name, core in zip(other.columns_.names, other.cores_):
+        assert core.tobytes() == cores[name].tobytes()
+    assert one.weights_.tobytes() == other.weights_.tobytes()

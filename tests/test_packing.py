@@ -54,7 +54,7 @@ def test_a_file_never_unpacks_to_far_more_than_it_holds():
 
 
 def packed(n=1000):
-    return packing.pack_arrays({"a": np.random.default_rng(0).integers(0, 9, n)})
+    return packing.pack_arrays({"a": np.random.default_rng(0).integers(0, 999, n)})
 
 
 FAULTS = {

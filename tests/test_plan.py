@@ -294,3 +294,19 @@ def test_importances_that_cannot_be_had_are_an_attribute_that_is_missing():
     model = CPRegressor(rank=2, max_iter=1, n_members=1, random_state=0).fit(X, y)
     del model.marginals_
     assert not hasattr(model, "feature_importances_")
+
+
+def test_a_plan_tells_the_held_out_loss_beside_that_of_a_constant():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    y = 3.0 * X[:, 0] + 7.0
+    model = CPRegressor(n_members=1, rank=2, max_iter=20, random_state=0)
+    model.fit(X[:150], y[:150], X_val=X[150:], y_val=y[150:])
+    constant = np.mean((y[150:] - y[:150].mean()) ** 2) / y[:150].var()
+    assert float(model.plan_["constant loss"]) == pytest.approx(constant, rel=1e-3)
+    found = np.mean((y[150:] - model.predict(X[150:])) ** 2) / y[:150].var()
+    # The loss takes each half of the rows at the epoch that was best for the other half.
+    assert found <= float(model.plan_["held-out loss"]) < 0.5 * constant
+    model.set_params(early_stopping=False).fit(X, y)
+    with pytest.raises(KeyError, match="held-out loss"):
+        model.plan_["held-out loss"]

@@ -110,6 +110,23 @@ def test_a_shorter_line_leaves_nothing_of_a_longer_one(monkeypatch):
     assert second >= first
 
 
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 149, 150, 200])
+def test_a_line_is_shorter_than_the_terminal_is_wide(monkeypatch, columns):
+    monkeypatch.setattr(Progress, "_columns", lambda self: columns)
+    bar = Progress("CPRegressor", stream=Terminal())
+    bar.start({KEYS[0]: Work(5, 500)}, 5)
+    bar.begin(step := Step(KEYS[0], "tensor prior: member on all rows 10 of 10", 500))
+    for _ in range(100):
+        bar.epoch(step, 1.2345e-5, True, None)
+    line = bar.line()
+    assert len(line) < columns
+    assert ("CPRegressor [" in line) == (columns >= 150)
+    assert ("tensor prior: " in line) == (columns >= 100)
+    if columns >= 80:
+        assert re.search("member on all rows 10 of 10  held-out( loss)? 1.234e-05  ", line)
+        assert line.endswith(" s left")
+
+
 def test_steps_are_counted_by_strategy_and_kind():
     watch, names = Watch(), []
     watch.start({("a", "pilot"): Work(2, 9), ("b", "pilot"): Work(1, 9)}, 9)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from polyadic.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from polyadic import datasets, explain, inits, losses, maps, networks, plots, trees
+    from polyadic import datasets, explain, export, inits, losses, maps, networks, plots, trees
     from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegressor
     from polyadic.estimators.loading import load
+    from polyadic.export import to_onnx, to_sql
     from polyadic.io.files import ModelFileError
     from polyadic.page import report
     from polyadic.training.compiling import warmup
@@ -27,6 +28,7 @@ _MODULES = {
     "TNRegressor": "polyadic.estimators",
     "datasets": "polyadic.datasets",
     "explain": "polyadic.explain",
+    "export": "polyadic.export",
     "networks": "polyadic.networks",
     "inits": "polyadic.inits",
     "load": "polyadic.estimators.loading",
@@ -34,6 +36,8 @@ _MODULES = {
     "maps": "polyadic.maps",
     "plots": "polyadic.plots",
     "report": "polyadic.page",
+    "to_onnx": "polyadic.export",
+    "to_sql": "polyadic.export",
     "trees": "polyadic.trees",
     "warmup": "polyadic.training.compiling",
 }
@@ -45,6 +49,7 @@ __all__ = [
     "TNRegressor",
     "datasets",
     "explain",
+    "export",
     "inits",
     "load",
     "losses",
@@ -52,6 +57,8 @@ __all__ = [
     "networks",
     "plots",
     "report",
+    "to_onnx",
+    "to_sql",
     "trees",
     "warmup",
 ]

@@ -46,6 +46,9 @@ __all__ = ["Column", "Columns", "n_rows"]
 
 KINDS = ("numeric", "categorical")
 _MANY_UNSEEN = 10  # rows from which on unseen values are no accident; chosen by hand
+# Categories of a column that a streamed fit tells apart: those with the most rows. The others are
+# treated as unseen ones are. A million of them would take more memory than the rows.
+MOST_STREAMED = 2**16
 
 
 @dataclass(frozen=True)
@@ -357,7 +360,8 @@ def warn_of_unseen(
     known = np.array([*(scalar is not None for scalar in scalars), False])[number]
     unseen = known & (codes < 0)
     n_known, n_unseen = np.count_nonzero(known), np.count_nonzero(unseen)
-    if n_unseen < _MANY_UNSEEN or 2 * n_unseen <= n_known or not column.categories:
+    few, expected = n_unseen < _MANY_UNSEEN, len(column.categories or ()) >= MOST_STREAMED
+    if few or expected or 2 * n_unseen <= n_known or not column.categories:
         return
     warnings.warn(
         f"{n_unseen:,} of {n_known:,} values of the column {column.name!r} were not seen in "

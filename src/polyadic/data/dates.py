@@ -45,6 +45,7 @@ _PERIOD = {
     "hour": np.timedelta64(1, "D"),
 }
 _DAY = np.timedelta64(1, "D")
+_DAYS_PER_YEAR = 365.2425  # of the Gregorian calendar
 _MONDAY = 3  # 1970-01-01 was a Thursday, the fourth day
 
 
@@ -68,8 +69,19 @@ def useful_parts(values: Values) -> list[str]:
         return ["days"]
     known = moments[~np.isnat(moments)]
     span = np.ptp(known) if len(known) else np.timedelta64(0, "D")
-    found = [part for part, once in _PERIOD.items() if span > once]
+    found = [part for part in CIRCLES if repeats(part, span)]
     return ["year", *(part for part in found if len(np.unique(_place(known, part))) > 1)]
+
+
+def repeats(part: str, span: np.timedelta64 | float) -> bool:
+    """Return whether a part comes back within a time, given as such or in years.
+
+    >>> repeats("hour", np.timedelta64(30, "h")), repeats("month", 0.8)
+    (True, False)
+    """
+    if isinstance(span, np.timedelta64):
+        return bool(span > _PERIOD[part])
+    return bool(span * _DAYS_PER_YEAR > _PERIOD[part] / _DAY)
 
 
 def read_part(values: Values, part: str, label: str) -> np.ndarray:

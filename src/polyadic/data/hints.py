@@ -6,8 +6,6 @@ import re
 import warnings
 from collections.abc import Collection, Sequence
 
-import numpy as np
-
 from polyadic.data.columns import Column
 
 # Both chosen by hand: on fewer rows all values of a column may differ by chance.
@@ -22,17 +20,17 @@ _DATE = re.compile(
 
 
 def warn_of_columns(
-    columns: Sequence[Column], coded: Sequence[np.ndarray], asked_for: Collection[str] = ()
+    columns: Sequence[Column], n_known: Sequence[float], asked_for: Collection[str] = ()
 ) -> None:
     """Warn of columns of identifiers, and of dates that are text.
 
-    `asked_for` are the columns that the user named as categories: their dates are left alone.
+    `n_known` are the rows of each column that are not missing. `asked_for` are the columns that the
+    user named as categories: their dates are left alone.
     """
-    for column, codes in zip(columns, coded):
+    for column, rows in zip(columns, n_known):
         texts = [value for value in column.categories or () if isinstance(value, str)]
         if len(texts) < 2:
             continue
-        n_known = int(np.count_nonzero(codes >= 0))
         if column.name not in asked_for and looks_like_dates(texts):
             warnings.warn(
                 f"Column {column.name!r} holds dates as text, such as {texts[0]!r}, and is read as "
@@ -41,9 +39,9 @@ def warn_of_columns(
                 UserWarning,
                 stacklevel=2,
             )
-        elif n_known >= _FEWEST_ROWS and len(texts) >= _UNIQUE_SHARE * n_known:
+        elif rows >= _FEWEST_ROWS and len(texts) >= _UNIQUE_SHARE * rows:
             warnings.warn(
-                f"Column {column.name!r} has {len(texts):,} different texts in {n_known:,} rows, "
+                f"Column {column.name!r} has {len(texts):,} different texts in {rows:,.0f} rows, "
                 "as an identifier has. It can say nothing about other rows: drop it.",
                 UserWarning,
                 stacklevel=2,

@@ -134,8 +134,28 @@ def learn(
     """Return the marginals of coded columns, N arrays (n,); weight : (n,), by default all one."""
     if weight is None:
         weight = np.ones(len(coded[0]))
+    return [learn_one(c, m, x, weight) for c, m, x in zip(columns, maps, coded)]
+
+
+def learn_one(
+    column: Column,
+    feature_map: FeatureMap,
+    x: np.ndarray,
+    weight: np.ndarray,
+    points: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Marginal:
+    """Return the marginal of one column; weighted `points`, if given, have its quantiles."""
     total = float(weight.sum())
-    return [_measure(c, m, x, weight / total, total) for c, m, x in zip(columns, maps, coded)]
+    share = weight / total
+    mean, second = _moments(feature_map, x, share)
+    known = ~np.isnan(x) if column.categories is None else x >= 0
+    missing = float(min(share[~known].sum(), 1.0))
+    x, own = x[known], share[known]
+    if column.categories is None:
+        table = _quantiles(*(points or (x, own)))
+        return Marginal(mean, second, table, np.zeros(0), missing, total)
+    counts = np.bincount(x, weights=own, minlength=len(column.categories))
+    return Marginal(mean, second, np.zeros(0), counts.astype(float), missing, total)
 
 
 def design(feature_map: FeatureMap, x: np.ndarray) -> sparse.csr_array:
@@ -158,21 +178,6 @@ def full_core(feature_map: FeatureMap, core: np.ndarray) -> np.ndarray:
     if feature_map.constant:
         out[0], out[1] = core[0], 0.0
     return out
-
-
-def _measure(
-    column: Column, feature_map: FeatureMap, x: np.ndarray, share: np.ndarray, total: float
-) -> Marginal:
-    """Return the marginal of one column; share : (n,) adds up to one."""
-    mean, second = _moments(feature_map, x, share)
-    numeric = column.categories is None
-    known = ~np.isnan(x) if numeric else x >= 0
-    missing = float(min(share[~known].sum(), 1.0))
-    x, own = x[known], share[known]
-    if column.categories is None:
-        return Marginal(mean, second, _quantiles(x, own), np.zeros(0), missing, total)
-    counts = np.bincount(x, weights=own, minlength=len(column.categories))
-    return Marginal(mean, second, np.zeros(0), counts.astype(float), missing, total)
 
 
 def _quantiles(x: np.ndarray, weight: np.ndarray) -> np.ndarray:

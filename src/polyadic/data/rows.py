@@ -7,6 +7,7 @@ a repeated row is never both in the training part and in the held-out part.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -122,6 +123,29 @@ def _scramble(word: np.ndarray) -> np.ndarray:
     return word ^ (word >> np.uint64(31))
 
 
+def row_hashes(names: Sequence[str], columns: list[np.ndarray], y: np.ndarray) -> np.ndarray:
+    """Return a number for each row by its content alone, (n,) uint64, whatever rows are beside it.
+
+    Equal rows have equal numbers; the order of the columns has no effect.
+
+    >>> x, y = np.array([1.0, 2.0, 1.0]), np.zeros((3, 1))
+    >>> a, b, c = row_hashes(["x"], [x], y)
+    >>> bool(a == c), bool(a == b)
+    (True, False)
+    """
+    words = [_bits(column) for column in columns] + [_bits(column) for column in y.T]
+    keys = [*(f"column {name}" for name in names), *(f"target {k}" for k in range(y.shape[1]))]
+    marks = [hashlib.blake2b(key.encode(), digest_size=8).digest() for key in keys]
+    with np.errstate(over="ignore"):
+        return _scramble(_add_up(words, [np.frombuffer(mark, np.uint64)[0] for mark in marks]))
+
+
+def place_hashes(places: np.ndarray) -> np.ndarray:
+    """Return a number for each place in a table, (n,) uint64."""
+    with np.errstate(over="ignore"):
+        return _scramble(places.astype(np.uint64) * _MIX)
+
+
 def column_seeds(columns: list[np.ndarray]) -> list[int]:
     """Return one seed per column, from its content; equal columns get consecutive seeds."""
     seen: dict[int, int] = {}
@@ -133,10 +157,18 @@ def column_seeds(columns: list[np.ndarray]) -> list[int]:
     return out
 
 
-def content_order(columns: list[np.ndarray]) -> list[int]:
-    """Return the columns sorted by their content: the order of the table does not matter."""
-    seeds = column_seeds(columns)
-    return sorted(range(len(columns)), key=seeds.__getitem__)
+def content_order(columns: list[np.ndarray], names: Sequence[str] | None = None) -> list[int]:
+    """Return the columns sorted by their content, so that the order of the table does not matter.
+
+    Equal columns are sorted by their names; without names, they stay as they are in the table.
+
+    >>> equal = np.arange(3.0)
+    >>> content_order([equal, equal], ["b", "a"])
+    [1, 0]
+    """
+    seeds = [column_seed(column) for column in columns]
+    names = [""] * len(columns) if names is None else names
+    return sorted(range(len(columns)), key=lambda n: (seeds[n], names[n]))
 
 
 def column_seed(column: np.ndarray) -> int:

@@ -177,6 +177,8 @@ def numbers(values: Values, label: str, hint: str) -> np.ndarray:
 def series_to_array(values: nw.Series, label: str) -> np.ndarray:
     """Return a data frame's column as numbers, or as objects if its type may hold other values."""
     dtype = values.dtype
+    if isinstance(dtype, nw.Int128 | nw.UInt128):  # NumPy has none
+        values = values.cast(nw.Float64)
     if dtype.is_numeric() and not isinstance(dtype, nw.Decimal):
         return values.to_numpy()
     if isinstance(dtype, (*CATEGORICAL, nw.Decimal)) or is_null(values):
@@ -194,6 +196,10 @@ def floats_from_objects(objects: np.ndarray, label: str, hint: str) -> np.ndarra
         floats = [np.nan if is_missing(value) else float(value) for value in objects]
     except TypeError as error:
         raise TypeError(f"{label}: {error}") from error
+    except OverflowError as error:
+        raise ValueError(
+            f"{label} holds a whole number that no float can hold, beyond 1.8e308. Divide it first."
+        ) from error
     return np.array(floats, dtype=np.float64)
 
 
@@ -234,6 +240,8 @@ def factorise(values: Values, label: str) -> tuple[np.ndarray, list[Scalar | Non
             distinct = index.tolist()
         except TypeError as error:
             raise unhashable(values.to_list(), label) from error
+    elif isinstance(values, nw.Series) and _is_arrow_text(values):
+        number, distinct = factorise_arrow(values)
     elif isinstance(values, nw.Series) and isinstance(values.dtype, JOINABLE):
         number, distinct = factorise_by_join(values)
     else:
@@ -245,8 +253,18 @@ def factorise(values: Values, label: str) -> tuple[np.ndarray, list[Scalar | Non
     return number, [as_scalar(value) for value in distinct]
 
 
+def _is_arrow_text(values: nw.Series) -> bool:
+    return values.implementation.is_pyarrow() and isinstance(values.dtype, nw.String)
+
+
+def factorise_arrow(values: nw.Series) -> tuple[np.ndarray, list]:
+    """Give each distinct text of a PyArrow column a number, -1 for a missing one."""
+    coded = values.to_native().combine_chunks().dictionary_encode()
+    return coded.indices.fill_null(-1).to_numpy(), coded.dictionary.to_pylist()
+
+
 def factorise_by_join(values: nw.Series) -> tuple[np.ndarray, list]:
-    """Give each distinct value of a Polars or PyArrow column a number."""
+    """Give each distinct value of a Polars column, or of a PyArrow column, a number."""
     series = values.unique()
     if isinstance(values.dtype, nw.String) and 4 * len(series) > len(values):
         # Where many rows differ, a dict is faster than the join that `replace_strict` does.

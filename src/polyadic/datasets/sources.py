@@ -22,6 +22,7 @@ import sys
 import tarfile
 import tempfile
 import urllib.request
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -103,6 +104,10 @@ def from_folder(recipe: Recipe) -> ColumnArrays:
     folder = os.environ.get("POLYADIC_DATA")
     if not folder:
         raise FileNotFoundError("the environment variable POLYADIC_DATA is not set")
+    if not Path(folder).expanduser().is_dir():
+        told = f"POLYADIC_DATA is {folder!r}, and there is no such folder"
+        warnings.warn(f"{told}: other sources are tried.", stacklevel=4)
+        raise FileNotFoundError(told)
     return recipe.parse(*read_files(Path(folder).expanduser(), recipe))
 
 

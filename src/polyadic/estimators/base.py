@@ -32,17 +32,21 @@ from polyadic.estimators.callbacks import (
     kept_by_sklearn,
     with_callbacks,
 )
+from polyadic.estimators.finite import check_finite_raw
 from polyadic.explain.anova import sobol
 from polyadic.maps.base import FeatureMap
 from polyadic.maps.choice import choose_maps, map_kinds
 from polyadic.objective import losses
+from polyadic.solvers.contract import Deadline
 from polyadic.training import compiling
+from polyadic.training.checkpoints import Checkpoint
 from polyadic.training.members import Training, train
 from polyadic.training.merge import Member, merge
 from polyadic.training.missing import average_missing
 from polyadic.training.model import explained_maps
 from polyadic.training.plan import Plan, PlanSummary, Task
 from polyadic.training.progress import Progress
+from polyadic.training.watch import Listener
 
 # Rows that a thread predicts at a time; chosen by hand. Fixed, so that results do not depend on
 # n_jobs.
@@ -71,7 +75,11 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
     # ---- what a subclass defines ---------------------------------------------------------------
 
     def _plan(
-        self, rows: CodedRows, has_held_out: bool, order: Sequence[int] | None = None
+        self,
+        rows: CodedRows,
+        has_held_out: bool,
+        order: Sequence[int] | None = None,
+        streamed: Any = None,
     ) -> Plan:
         """Resolve every "auto" for these rows, whose columns are in this order, or the table's."""
         raise NotImplementedError
@@ -131,26 +139,55 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
         """
         start = time.perf_counter()
         with self._all_or_nothing() as model:
-            deadline = None if self.max_time is None else start + float(self.max_time)
+            deadline = Deadline(np.inf if self.max_time is None else start + float(self.max_time))
             rows, held_out = model._read(X, y, sample_weight, X_val, y_val, sample_weight_val)
-            as_given, order = rows, model._training_order(rows)
-            if order is not None:
-                rows = rows.restricted(order)
-                held_out = None if held_out is None else held_out.restricted(order)
-            plan = model._plan(rows, held_out is not None, order)
-            told = Callbacks(self, partial(model._with_member, order=order), X, y, sample_weight)
-            callbacks = [told] if has_callbacks(self) else []
-            bars = [Progress(type(self).__name__)] if self.verbose else []
-            training = train(plan, rows, held_out, [*callbacks, *bars], deadline)
-            model._remember(plan, training, order)
-            if not self._resumes:
-                model.__dict__.pop("interaction_", None)
-            model.__dict__.update(training.attributes)
-            model.marginals_ = model._measure_marginals(as_given)
-            model._average_missing()
+            callbacks = model._learn(self, (X, y, sample_weight), rows, held_out, deadline)
         for one in callbacks:
             one.finish()
         return self
+
+    def _learn(
+        self,
+        estimator: TableEstimator,
+        given: tuple[Any, Any, Any],
+        rows: CodedRows,
+        held_out: CodedRows | None,
+        deadline: Deadline | None,
+        streamed: Any = None,
+    ) -> list[Callbacks]:
+        """Train on coded rows, and set all attributes of the fitted model.
+
+        `estimator` is the one that the user called, with `given`: X, y and sample_weight. Where the
+        rows are a sample of those that are `streamed`, training goes on with all of them.
+        """
+        as_given, order = rows, self._training_order(rows)
+        if order is not None:
+            rows = rows.restricted(order)
+            held_out = None if held_out is None else held_out.restricted(order)
+        plan = self._plan(rows, held_out is not None, order, streamed)
+        told = Callbacks(estimator, partial(self._with_member, order=order), *given)
+        callbacks = [told] if has_callbacks(estimator) else []
+        bars = [Progress(type(self).__name__)] if self.verbose else []
+        checkpoint = self._open_checkpoint(rows, held_out, streamed)
+        extend = None if streamed is None else streamed.extend(order)
+        listeners: list[Listener] = [*callbacks, *bars]
+        training = train(plan, rows, held_out, listeners, deadline, checkpoint, extend)
+        self._remember(plan, training, order)
+        if not estimator._resumes:
+            self.__dict__.pop("interaction_", None)
+        self.__dict__.update(training.attributes)
+        known = self._measure_marginals(as_given) if streamed is None else streamed.measure(self)
+        self.marginals_ = known
+        self._average_missing()
+        if checkpoint is not None:
+            checkpoint.remove()
+        return callbacks
+
+    def _open_checkpoint(
+        self, rows: CodedRows, held_out: CodedRows | None, streamed: Any
+    ) -> Checkpoint | None:
+        """Return where to keep what is finished; None: nowhere."""
+        return None
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[Self]:
@@ -211,7 +248,9 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
                 estimator_name=name,
             )
             by_dtype = isinstance(self.categorical_features, str)
-            warn_of_columns(columns.columns, coded, (kinds or ()) if by_dtype else columns.names)
+            n_known = [float(np.count_nonzero(codes >= 0)) for codes in coded]
+            asked_for = (kinds or ()) if by_dtype else columns.names
+            warn_of_columns(columns.columns, n_known, asked_for)
         else:
             columns, coded = self.columns_, self.columns_.code(X, estimator_name=name)
         n_rows = len(coded[0])
@@ -264,13 +303,17 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
             spread = np.average((share - mean) ** 2, axis=0, weights=rows.weight)
             self._center = mean * size
             self._scale = np.where(spread > 0, np.sqrt(spread) * size, 1.0)
+            validation.check_spread(self._scale)
 
     def _shrink_constant_outputs(self, rows: CodedRows) -> None:
         """Give an output that does not vary a tiny scale, so that it is predicted as constant."""
         if self._scales_target and self._loss().location_scale:
-            constant = np.ptp(rows.y, axis=0) == 0
-            tiny = _CONSTANT_SCALE * np.maximum(1.0, np.abs(self._center))
-            self._scale = np.where(constant, tiny, self._scale)
+            self._shrink_constant(np.ptp(rows.y, axis=0) == 0)
+
+    def _shrink_constant(self, constant: np.ndarray) -> None:
+        """Give the outputs that are marked a tiny scale."""
+        tiny = _CONSTANT_SCALE * np.maximum(1.0, np.abs(self._center))
+        self._scale = np.where(constant, tiny, self._scale)
 
     def _check_constant_outputs(self, rows: CodedRows) -> None:
         """Refuse to go on where an output varies that did not: the fitted scale leaves no room."""
@@ -328,6 +371,7 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
             if member.solution.message:
                 warnings.warn(member.solution.message, ConvergenceWarning, stacklevel=3)
         self._set_model(members, order)
+        self.__dict__.pop("configuration_", None)  # that of an earlier fit, from a model file
         self.loss_ = self._loss()
         self.history_ = training.histories
         self.n_iter_ = max(member.solution.n_iter for member in members)
@@ -393,13 +437,25 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
         return total / total.sum() if total.sum() > 0 else total
 
     def raw(self, X) -> np.ndarray:
-        """Return the prediction before the link, (n, L)."""
+        """Return the prediction before the link, (n, L).
+
+        It is finite for every finite or missing input; a row for which it would not be, far outside
+        of the training range of a map without bounds, raises ValueError.
+        """
         check_is_fitted(self, "tensor_")
         chunks = self.columns_.chunks(X, _CHUNK, estimator_name=type(self).__name__)
         if len(chunks) == 1 or self._threads() == 1:  # counting cores takes longer than a few rows
-            return np.concatenate([self._evaluate(read()) for read in chunks])
-        with ThreadPoolExecutor(self._threads()) as pool:
-            return np.concatenate(list(pool.map(lambda read: self._evaluate(read()), chunks)))
+            found = [self._evaluate_quietly(read) for read in chunks]
+        else:
+            with ThreadPoolExecutor(self._threads()) as pool:
+                found = list(pool.map(self._evaluate_quietly, chunks))
+        return check_finite_raw(self, X, np.concatenate(found))
+
+    def _evaluate_quietly(self, read: Callable[[], list[np.ndarray]]) -> np.ndarray:
+        """Return raw : (n, L) of a chunk; that a number is not finite is said later."""
+        columns = read()
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._evaluate(columns)
 
     def save(self, path) -> None:
         """Write the model to one file, to be read by `polyadic.load`."""

@@ -12,9 +12,9 @@ class CPRegressor(Regression, CPEstimator):
     """Regression with a CP weight tensor over local feature maps.
 
     The defaults are meant to be used as they are. The model can be read exactly: it is a sum of
-    products, each of one function per column. Three strategies are trained, each with several
-    members that have knots and held-out rows of their own; shares that the held-out rows choose
-    merge them all into one such sum (docs/defaults.md). `plan_` tells the shares.
+    products, each of one function per column. Several strategies are trained, most of them with
+    several members that have knots and held-out rows of their own; shares that the held-out rows
+    choose merge them all into one such sum (docs/defaults.md). `plan_` tells the shares.
 
     Parameters
     ----------
@@ -90,6 +90,14 @@ class CPRegressor(Regression, CPEstimator):
         list of names or positions, or in a mask; or none.
     warm_start : bool, default=False
         Let `fit` go on from the fitted, merged model, with its maps and its rank.
+    memory : str or number, default="auto"
+        For a table in files, such as "2GB": rows are read in parts if a fit of all of them at once
+        would take more, and parts are as large as that allows. "auto" is half of the machine's
+        memory. Tables in memory are not concerned.
+    checkpoint : path or None, default=None
+        A folder that keeps what is finished. After a stop, the same call goes on from there, and
+        ends with the same bits; it needs an integer `random_state`. A fit that ends removes what it
+        kept.
     random_state : int, RandomState or None, default=None
         Seed. With an int, a fit on the same machine gives the same bits every time.
     n_jobs : int, default=-1
@@ -159,6 +167,8 @@ class CPRegressor(Regression, CPEstimator):
         tol=1e-5,
         categorical_features="from_dtype",
         warm_start=False,
+        memory="auto",
+        checkpoint=None,
         random_state=None,
         n_jobs=-1,
         verbose=0,
@@ -190,6 +200,8 @@ class CPRegressor(Regression, CPEstimator):
             tol=tol,
             categorical_features=categorical_features,
             warm_start=warm_start,
+            memory=memory,
+            checkpoint=checkpoint,
             random_state=random_state,
             n_jobs=n_jobs,
             verbose=verbose,
@@ -284,6 +296,14 @@ class CPClassifier(Classification, CPEstimator):
         list of names or positions, or in a mask; or none.
     warm_start : bool, default=False
         Let `fit` go on from the fitted, merged model, with its maps and its rank.
+    memory : str or number, default="auto"
+        For a table in files, such as "2GB": rows are read in parts if a fit of all of them at once
+        would take more, and parts are as large as that allows. "auto" is half of the machine's
+        memory. Tables in memory are not concerned.
+    checkpoint : path or None, default=None
+        A folder that keeps what is finished. After a stop, the same call goes on from there, and
+        ends with the same bits; it needs an integer `random_state`. A fit that ends removes what it
+        kept.
     random_state : int, RandomState or None, default=None
         Seed. With an int, a fit on the same machine gives the same bits every time.
     n_jobs : int, default=-1
@@ -356,6 +376,8 @@ class CPClassifier(Classification, CPEstimator):
         tol=1e-5,
         categorical_features="from_dtype",
         warm_start=False,
+        memory="auto",
+        checkpoint=None,
         random_state=None,
         n_jobs=-1,
         verbose=0,
@@ -387,6 +409,8 @@ class CPClassifier(Classification, CPEstimator):
             tol=tol,
             categorical_features=categorical_features,
             warm_start=warm_start,
+            memory=memory,
+            checkpoint=checkpoint,
             random_state=random_state,
             n_jobs=n_jobs,
             verbose=verbose,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -14,16 +15,37 @@ from polyadic.data.features import encode, lay_out
 from polyadic.data.rows import CodedRows, content_order
 from polyadic.estimators import validation
 from polyadic.estimators.base import TableEstimator
+from polyadic.estimators.callbacks import with_callbacks
+from polyadic.estimators.distributed import Cluster, fit_on
+from polyadic.estimators.streamed import (
+    StreamedFit,
+    budget_of,
+    check_streams,
+    gather,
+    is_small,
+    learn_table,
+    open_reading,
+    store_rows,
+)
+from polyadic.kernels.jit import FORM
 from polyadic.maps import FeatureMap, Hat, OneHot
 from polyadic.networks.cp import CPCores
+from polyadic.scale.reading import Reading
+from polyadic.scale.sources import is_source
 from polyadic.solvers.adam import AdamState
 from polyadic.solvers.blocks import working_memory
+from polyadic.solvers.contract import Deadline
 from polyadic.solvers.registry import FUSED
+from polyadic.training.checkpoints import Checkpoint
 from polyadic.training.fits import build_problem
 from polyadic.training.members import Training
 from polyadic.training.merge import Member
 from polyadic.training.plan import Plan
 from polyadic.training.resolve import plan_pass, resolve_cp, resume_cp, separate_mask
+from polyadic.version import __version__
+
+# Parameters that change no bit of a fit: it may go on with others.
+_NO_EFFECT = ("checkpoint", "memory", "n_jobs", "verbose")
 
 
 @dataclass
@@ -76,6 +98,8 @@ class CPEstimator(TableEstimator):
         tol=1e-5,
         categorical_features="from_dtype",
         warm_start=False,
+        memory="auto",
+        checkpoint=None,
         random_state=None,
         n_jobs=-1,
         verbose=0,
@@ -106,16 +130,107 @@ class CPEstimator(TableEstimator):
         self.tol = tol
         self.categorical_features = categorical_features
         self.warm_start = warm_start
+        self.memory = memory
+        self.checkpoint = checkpoint
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
 
     def _training_order(self, rows: CodedRows) -> list[int]:
         """Return the columns sorted by their content: their order in the table does not matter."""
-        return content_order(rows.columns)
+        names = self.columns_.names if self.columns_.named else None
+        return content_order(rows.columns, names)
+
+    def fit(self, X, y, sample_weight=None, X_val=None, y_val=None, sample_weight_val=None) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : table of shape (n, N), path, dataset or function
+            pandas, polars or pyarrow table, or NumPy array; NaN is a missing number. Or a table
+            that need not fit into memory: a Parquet, Arrow or CSV file, a folder or a glob pattern
+            of such files, a `pyarrow.dataset.Dataset`, or a function without arguments that returns
+            Arrow batches. Above the limit of `memory` its rows are read in parts (docs/scale.md).
+        y : (n,), (n, L), or names
+            For a table in files: the name of the target's column, or a list of names.
+        sample_weight : (n,) or str, optional
+            A row with a weight of 2 counts as two rows. For a table in files: the name of a column.
+        X_val, y_val : optional
+            Held-out rows, used in place of a part of X: they choose all that `plan_` says was
+            chosen by held-out rows, such as the best epoch and the shares of the strategies. They
+            are read into memory; of a table in files, y_val may be left out.
+        sample_weight_val : (m,) or str, optional
+            Weights of the held-out rows.
+        """
+        if is_source(X_val):
+            reading = open_reading(X_val, y if y_val is None else y_val, sample_weight_val)
+            X_val, y_val, sample_weight_val = reading.whole()
+        if not is_source(X):
+            return super().fit(X, y, sample_weight, X_val, y_val, sample_weight_val)
+        validation.check(self)
+        reading, budget = open_reading(X, y, sample_weight), budget_of(self)
+        if is_small(reading, budget):
+            table, target, weight = reading.whole()
+            super().fit(table, target, weight, X_val, y_val, sample_weight_val)
+            self.target_names_ = list(reading.targets)
+            return self
+        return self._fit_streamed(reading, budget, X_val, y_val, sample_weight_val)
+
+    @with_callbacks
+    def _fit_streamed(self, reading: Reading, budget: float, *val: Any) -> Self:
+        """Fit a table that does not fit into memory."""
+        start = time.perf_counter()
+        check_streams(self)
+        with self._all_or_nothing() as model:
+            deadline = Deadline(np.inf if self.max_time is None else start + float(self.max_time))
+            statistics = gather(model, reading)
+            learn_table(model, reading, statistics)
+            held_out = None if val[0] is None else model._read_held_out(*val)
+            read = time.perf_counter() - start
+            streamed = store_rows(model, reading, statistics, budget, held_out)
+            with streamed.store:
+                given = (reading.source, reading.targets, reading.weight)
+                callbacks = model._learn(
+                    self, given, streamed.sample, streamed.held_out, deadline, streamed
+                )
+            seconds = {"statistics": read, **streamed.seconds, **model.plan_.seconds}
+            model.plan_ = replace(model.plan_, seconds=seconds)
+        for one in callbacks:
+            one.finish()
+        return self
+
+    @with_callbacks
+    def _fit_on(self, cluster: Cluster, y: Any, sample_weight: Any, how: str) -> Self:
+        """Fit a table that the processes of a cluster read: see `polyadic.scale.ray.fit`."""
+        validation.check(self)
+        return fit_on(self, cluster, y, sample_weight, how)
+
+    def _open_checkpoint(
+        self, rows: CodedRows, held_out: CodedRows | None, streamed: StreamedFit | None
+    ) -> Checkpoint | None:
+        if self.checkpoint is None:
+            return None
+        if not isinstance(self.random_state, (int, np.integer)):
+            raise ValueError(
+                "checkpoint needs random_state to be a whole number, so that a fit that starts "
+                f"again draws the same random numbers; got {self.random_state!r}."
+            )
+        parts = [rows] if held_out is None else [rows, held_out]
+        arrays = [array for part in parts for array in (*part.columns, part.y, part.weight)]
+        kept = {k: v for k, v in self.get_params(deep=False).items() if k not in _NO_EFFECT}
+        blocks = () if streamed is None else (streamed.target, streamed.store.sizes.tolist())
+        settings = repr((__version__, FORM, type(self).__name__, sorted(kept.items()), blocks))
+        return Checkpoint(
+            self.checkpoint,
+            [settings.encode(), *(np.ascontiguousarray(a).tobytes() for a in arrays)],
+        )
 
     def _plan(
-        self, rows: CodedRows, has_held_out: bool, order: Sequence[int] | None = None
+        self,
+        rows: CodedRows,
+        has_held_out: bool,
+        order: Sequence[int] | None = None,
+        streamed: StreamedFit | None = None,
     ) -> Plan:
         self._passes = None
         order = range(len(rows.columns)) if order is None else order
@@ -124,7 +239,16 @@ class CPEstimator(TableEstimator):
             task = self._task(rows, has_held_out, [self.maps_[n] for n in order])
             strength = getattr(self, "interaction_", None)
             return resume_cp(self, task, self._unscaled().reordered(order), strength)
-        plan = resolve_cp(self, self._task(rows, has_held_out, self._fit_maps(rows, order)))
+        if streamed is None:
+            maps = self._fit_maps(rows, order)
+        else:
+            maps = streamed.fit_maps(self._choose_maps(), order)
+        task = self._task(rows, has_held_out, maps)
+        if streamed is not None:
+            task = replace(task, memory=budget_of(self))
+        plan = resolve_cp(self, task)
+        if streamed is not None and "epochs" not in plan.solver.phases:
+            plan = resolve_cp(self, task, solver="adam")  # sweeps need all rows in memory
         for one in (plan, *plan.others):
             self._check_memory(one, len(rows))
         return plan

@@ -28,12 +28,13 @@ from polyadic.io.trees import rebuild_trees
 from polyadic.maps import FeatureMap
 from polyadic.networks.cp import CPCores
 from polyadic.objective.losses import Loss
-from polyadic.training.missing import average_trees
+from polyadic.training.missing import average_trees, averages_are_cheap
 from polyadic.training.model import classes_of, target_names
 from polyadic.training.plan import Choice, PlanSummary
 
 Model = CPRegressor | CPClassifier | TNRegressor | TNClassifier
 RENAMED = {"max_epochs": "max_iter", "average": "ema_decay"}  # parameters before format 3
+_LONGEST = 1000  # characters of an error
 ESTIMATORS: dict[str, Any] = {
     cls.__name__: cls for cls in (CPRegressor, CPClassifier, TNRegressor, TNClassifier)
 }
@@ -81,18 +82,26 @@ def load(
     find_class = parts.class_finder(maps, losses)
     try:
         header, arrays = read_file(Path(path))
-        return _rebuild(header, arrays, find_class)
+        return _rebuild(header, arrays, find_class, os.path.getsize(path))
     except (OSError, ModuleNotFoundError):
         raise
     except ModelFileError as error:
-        raise ModelFileError(f"Cannot load {str(path)!r}. {error}") from error
+        told = _shortened(str(error))
+        raise ModelFileError(f"Cannot load {str(path)!r}. {told}") from error
     except Exception as error:
         told = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+        told = _shortened(told)
         raise ModelFileError(f"Cannot load {str(path)!r}. Its content is wrong: {told}") from error
 
 
-def _rebuild(header: dict[str, Any], arrays: Arrays, find_class: FindClass) -> Model:
-    """Return the fitted model that header and arrays describe."""
+def _shortened(text: str) -> str:
+    """Return an error without most of what a file says in its place."""
+    half = _LONGEST // 2
+    return text if len(text) <= _LONGEST else f"{text[:half]} ... {text[-half:]}"
+
+
+def _rebuild(header: dict[str, Any], arrays: Arrays, find_class: FindClass, n_bytes: int) -> Model:
+    """Return the fitted model that header and arrays describe, of a file of n_bytes."""
     if header["class"] not in ESTIMATORS:
         raise ModelFileError(
             f"It holds a {header['class']!r}; known classes are {', '.join(sorted(ESTIMATORS))}."
@@ -106,7 +115,9 @@ def _rebuild(header: dict[str, Any], arrays: Arrays, find_class: FindClass) -> M
     model.n_features_in_ = len(columns.sources)
     if columns.named:
         model.feature_names_in_ = np.array(columns.sources, dtype=object)
-    cores = model.tensor_ = parts.rebuild_cores(len(columns.columns), header["tensor"], arrays)
+    n_columns = len(columns.columns)
+    cores = parts.rebuild_cores(n_columns, header["tensor"], arrays, n_bytes)
+    model.tensor_ = cores
     model.maps_ = parts.rebuild_maps(header["maps"], columns, cores, arrays, find_class)
     if "trees" in header and isinstance(cores, CPCores):
         trees = rebuild_trees(header["trees"], columns, cores.n_outputs, arrays, find_class)
@@ -121,6 +132,8 @@ def _rebuild(header: dict[str, Any], arrays: Arrays, find_class: FindClass) -> M
     if header.get("marginals"):  # format 1 has none
         model.marginals_ = parts.rebuild_marginals(header["marginals"], columns, cores, arrays)
     if isinstance(cores, CPCores) and cores.trees is not None and _shares_follow(header):
+        if not averages_are_cheap(model.maps_, cores.trees, model.marginals_):
+            raise ValueError("the shares of missing values in its trees would take far too long.")
         trees = average_trees(model.maps_, cores.trees, model.marginals_)
         model.tensor_ = replace(cores, trees=trees)
     if "labels" in header:
@@ -183,6 +196,18 @@ def _check_whole(model: Any) -> None:
     names, count = target_names(model), 1 if classes_of(model) is not None else n_outputs
     if names is not None and [type(name) for name in names] != [str] * count:
         raise ValueError(f"target_names must be {count} texts, got {names!r:.100}.")
+    _check_configuration(getattr(model, "configuration_", {}))
     interaction = getattr(model, "interaction_", 1.0)
     if type(interaction) is not float or not 0.0 < interaction < np.inf:
         raise ValueError(f"interaction must be a positive number, got {interaction!r:.40}.")
+
+
+def _check_configuration(given: Any) -> None:
+    """Refuse anything but texts, numbers and lists of texts by name: it is only shown."""
+    plain = (str, bool, int, float, type(None))
+    if type(given) is not dict or not all(type(name) is str for name in given):
+        raise ValueError(f"the configuration must be values by name, got {given!r:.100}.")
+    for name, value in given.items():
+        items = value if type(value) is list else [value]
+        if not all(type(item) in plain for item in items):
+            raise ValueError(f"the configuration of {name!r:.40} cannot be {value!r:.60}.")

@@ -36,7 +36,7 @@ from polyadic.io.plain import pack, pack_labels
 from polyadic.io.trees import pack_trees
 from polyadic.kernels.trees import one_way
 from polyadic.networks.trees import Trees
-from polyadic.training.missing import average_trees
+from polyadic.training.missing import average_trees, averages_are_cheap
 from polyadic.training.model import FittedModel, classes_of, known_marginals
 from polyadic.training.plan import PlanSummary
 
@@ -48,6 +48,7 @@ PLAIN = {
     "loss": "loss_",
     "interaction": "interaction_",
     "target_names": "target_names_",
+    "configuration": "configuration_",
 }
 ARRAYS = {"center": "_center", "scale": "_scale"}
 
@@ -71,7 +72,8 @@ def save(model: FittedModel, path: str | os.PathLike) -> None:
         )
     check_is_fitted(model, "tensor_")
     validation.check(model)
-    write_file(path, *describe(model))
+    header, arrays = describe(model)
+    write_file(path, header, arrays, parts.least_bytes(model.tensor_, arrays))
 
 
 def describe(model: FittedModel) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -111,7 +113,9 @@ def describe(model: FittedModel) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _shares_follow(model: FittedModel, trees: Trees) -> bool:
-    """Tell whether the marginals give the shares of missing values, to the last bit."""
+    """Tell whether the marginals give the shares of missing values, soon and to the last bit."""
+    if not averages_are_cheap(model.maps_, trees, known_marginals(model) or []):
+        return False
     plain = replace(trees, nodes=trees.nodes._replace(share=one_way(len(trees.value))))
     found = average_trees(model.maps_, plain, known_marginals(model) or [])
     return np.array_equal(found.nodes.share, trees.nodes.share)

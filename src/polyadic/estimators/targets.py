@@ -8,10 +8,10 @@ import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
 
 from polyadic.estimators import validation
 from polyadic.objective import losses
+from polyadic.scale.statistics import TargetStatistics
 
 
 class Regression(RegressorMixin):
@@ -40,6 +40,7 @@ class Regression(RegressorMixin):
     def _read_target(self, y, n_rows: int, fresh: bool, classes=None) -> np.ndarray:
         target = validation.check_regression_target(y, n_rows, type(self).__name__)
         self._loss().check(target)
+        validation.check_unscaled_target(target, self._loss())
         if fresh:
             self._flat_target = target.shape[1] == 1
         else:
@@ -52,6 +53,26 @@ class Regression(RegressorMixin):
                 f"y has {target.shape[1]} outputs, but the model was fitted with "
                 f"{len(self._center)}."
             )
+
+    def _target_statistics(self, y, weight: np.ndarray) -> TargetStatistics:
+        """Return the statistics of the targets of some rows."""
+        target = validation.check_regression_target(y, len(weight), type(self).__name__)
+        self._loss().check(target)
+        return TargetStatistics.of_numbers(target, weight)
+
+    def _learn_target(self, known: TargetStatistics, flat: bool) -> None:
+        """Learn centre and scale from the statistics of all rows."""
+        self._flat_target = flat or len(known.mean) == 1
+        n_outputs = len(known.mean)
+        self._center, self._scale = np.zeros(n_outputs), np.ones(n_outputs)
+        if self._loss().location_scale and self._scales_target:
+            spread = known.spread / known.weight
+            self._center, self._scale = known.mean, np.where(spread > 0, np.sqrt(spread), 1.0)
+            self._shrink_constant(known.low == known.high)
+
+    def _learn_class_weights(self, known: TargetStatistics) -> None:
+        """Return None: numbers have no classes."""
+        return
 
     def code_target(self, y, n_rows: int) -> np.ndarray:
         """Check targets against the fitted model and return them as numbers, (n, L)."""
@@ -112,13 +133,30 @@ class Classification(ClassifierMixin):
             return 2.0 * (number[:, None] == np.arange(len(self.classes_))) - 1.0
         return number[:, None].astype(float)
 
-    @staticmethod
-    def _check_labels(y, n_rows: int) -> np.ndarray:
-        y = column_or_1d(y, warn=True)
+    def _check_labels(self, y, n_rows: int) -> np.ndarray:
+        y = validation.read_labels(y, type(self).__name__)
         validation.check_length(y, n_rows)
         validation.check_missing_labels(y)
         check_classification_targets(y)
         return y
+
+    def _target_statistics(self, y, weight: np.ndarray) -> TargetStatistics:
+        """Return the statistics of the labels of some rows."""
+        return TargetStatistics.of_classes(self._check_labels(y, len(weight)).tolist(), weight)
+
+    def _learn_target(self, known: TargetStatistics, flat: bool) -> None:
+        """Learn the classes from the statistics of all rows."""
+        assert known.classes is not None
+        labels = np.array(list(known.classes.of))
+        self._read_target(labels, len(labels), fresh=True)
+        n_outputs = self._n_outputs(labels)
+        self._center, self._scale = np.zeros(n_outputs), np.ones(n_outputs)
+
+    def _learn_class_weights(self, known: TargetStatistics) -> np.ndarray | None:
+        """Return the weight of each class, (K,), or None if there are none."""
+        assert known.classes is not None
+        totals = np.array([known.classes.of[label] for label in self.classes_.tolist()])
+        return None if self.class_weight is None else self._class_weights(totals)
 
     def _class_numbers(self, y: np.ndarray) -> np.ndarray:
         """Return the numbers of known classes, (n,)."""
@@ -138,17 +176,27 @@ class Classification(ClassifierMixin):
         weight = validation.check_weights(sample_weight, n_rows)
         if self.class_weight is None:
             return weight
+        number = self._numbers_of(target)
+        order = np.argsort(weight)  # the sums then do not depend on the order of rows
+        totals = np.bincount(number[order], weights=weight[order], minlength=len(self.classes_))
+        return weight * self._class_weights(totals)[number]
+
+    @staticmethod
+    def _numbers_of(target: np.ndarray) -> np.ndarray:
+        """Return the numbers of the classes of coded targets, (n,)."""
         if target.shape[1] > 1:
-            number = np.argmax(target, axis=1)
-        else:
-            number = np.maximum(target[:, 0], 0).astype(int)  # two classes may be -1 and +1
-        labels = self.classes_[number]
+            return np.argmax(target, axis=1)
+        return np.maximum(target[:, 0], 0).astype(int)  # two classes may be -1 and +1
+
+    def _class_weights(self, totals: np.ndarray) -> np.ndarray:
+        """Return the weight of each class, (K,), given the sum of the weights of its rows."""
+        if self.class_weight is None:
+            return np.ones(len(totals))
         if self.class_weight == "balanced":
-            totals = np.bincount(number, weights=weight, minlength=len(self.classes_))
-            each = weight.sum() / (np.count_nonzero(totals) * np.maximum(totals, 1e-300))
-            return weight * each[number]
-        each = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
-        return weight * each[number]
+            return totals.sum() / (np.count_nonzero(totals) * np.maximum(totals, 1e-300))
+        # The labels are there to be checked: each class that has rows once.
+        present = self.classes_[totals > 0]
+        return compute_class_weight(self.class_weight, classes=self.classes_, y=present)
 
     def decision_function(self, X) -> np.ndarray:
         """Return the raw predictions, (n,) for two classes, else (n, K)."""

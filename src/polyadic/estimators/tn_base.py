@@ -152,7 +152,11 @@ class TNEstimator(TableEstimator):
         validation.check_memory(maps, form.width, 0.0, n_rows, n_extra=n_extra)
 
     def _plan(
-        self, rows: CodedRows, has_held_out: bool, order: Sequence[int] | None = None
+        self,
+        rows: CodedRows,
+        has_held_out: bool,
+        order: Sequence[int] | None = None,
+        streamed: Any = None,
     ) -> Plan:
         if self._resumes:
             return self._resumed_plan(rows, has_held_out)

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import datetime
 import numbers
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import narwhals as nw
 import numpy as np
-from sklearn.utils.validation import check_array
+from sklearn.utils.validation import check_array, column_or_1d
 
 from polyadic.kernels.simd import padded
+from polyadic.scale.memory import parse_memory
 from polyadic.solvers import inits
 from polyadic.solvers.loop import SCHEDULES
 
 _COPIES = 6  # parameters, gradient, two moments, running average, best so far
+# Targets beyond these are refused: squares and scales would not be finite. All chosen by hand.
+_LARGEST_TARGET, _SMALLEST_SPREAD = 1e300, 1e-290
+# For a loss that is not scaled, such as Poisson's: squares of slopes must stay in single precision.
+_LARGEST_UNSCALED = 1e15
+# Names of devices that torch may have, here or elsewhere: a file may come from another machine.
+_DEVICE = re.compile(r"(cpu|cuda|mps|xpu|hpu|mtia|npu|xla|privateuseone)(:\d{1,4})?")
 _MEMORY_SHARE = 0.8  # share of the machine's memory that a fit may take; chosen by hand
 
 # The allowed values of each numeric parameter: lowest, highest, whether whole, other values.
@@ -63,8 +75,18 @@ def check(estimator: Any) -> None:
     whole_number = isinstance(n_jobs, numbers.Integral) and not isinstance(n_jobs, bool)
     if n_jobs is not None and not (whole_number and n_jobs != 0):
         raise ValueError(f"n_jobs must be a whole number other than 0, or None, got {n_jobs!r}.")
+    if "memory" in given:
+        parse_memory(estimator.memory, physical_memory())
+        kept = estimator.checkpoint
+        if kept is not None and not isinstance(kept, (str, os.PathLike)):
+            raise ValueError(f"checkpoint must be the path of a folder, or None, got {kept!r}.")
     if not isinstance(estimator.device, str):
         raise ValueError(f"device must be text, such as 'cpu', got {estimator.device!r:.40}.")
+    if not _DEVICE.fullmatch(estimator.device):
+        raise ValueError(
+            f"device={estimator.device!r:.40} cannot be used: it is no name of a device. Choose "
+            "'cpu', or a name of PyTorch's, such as 'cuda' or 'cuda:1'."
+        )
     check_choice("schedule", estimator.schedule, SCHEDULES)
     check_choice("solver", estimator.solver, estimator._solvers())
     if hasattr(estimator, "engine"):
@@ -103,8 +125,15 @@ def check_regression_target(y: Any, n_rows: int, name: str) -> np.ndarray:
 
     `name` is the estimator's, for errors.
     """
+    y = _without_wide_integers(y)
+    _refuse_dates(y, name)
     try:
         target = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+    except OverflowError as error:
+        raise ValueError(
+            f"y holds a whole number that no float can hold, beyond 1.8e308, and {name} computes "
+            "with floats. Divide y first, or take its logarithm."
+        ) from error
     except ValueError as error:
         text = next((v for v in np.ravel(np.asarray(y, dtype=object)) if isinstance(v, str)), None)
         if text is None:
@@ -117,7 +146,70 @@ def check_regression_target(y: Any, n_rows: int, name: str) -> np.ndarray:
         raise ValueError(f"y must be (n,) or (n, L), got an array of {target.ndim} dimensions.")
     target = target.reshape(len(target), -1)
     check_length(target, n_rows)
+    largest = np.abs(target).max(initial=0.0)
+    if largest > _LARGEST_TARGET:
+        raise ValueError(
+            f"y holds {largest:.3g}, beyond {_LARGEST_TARGET:g}: its sums and differences would "
+            "not be finite. Divide y by a large number first."
+        )
     return target
+
+
+def check_spread(scale: np.ndarray) -> None:
+    """Refuse a target that varies by less than can be divided by; scale : (L,)."""
+    if np.any(scale < _SMALLEST_SPREAD):
+        raise ValueError(
+            f"y varies by about {scale.min():.3g} only, less than {_SMALLEST_SPREAD:g}: floats "
+            "have too few digits there. Multiply y by a large number first."
+        )
+
+
+def check_unscaled_target(target: np.ndarray, loss: Any) -> None:
+    """Refuse numbers that are too large for a loss that cannot scale them; target : (n, L)."""
+    largest = np.abs(target).max(initial=0.0)
+    if not loss.location_scale and largest > _LARGEST_UNSCALED:
+        raise ValueError(
+            f"y holds {largest:.3g}, beyond {_LARGEST_UNSCALED:g}, and {loss!r} is computed in "
+            "single precision on y as it is. Divide y by a large number first."
+        )
+
+
+def _refuse_dates(y: Any, name: str) -> None:
+    """Refuse dates and durations, which NumPy would turn into numbers of an arbitrary unit."""
+    array = y if isinstance(y, np.ndarray) else np.asarray(y)
+    first = array.ravel()[0] if array.dtype.kind == "O" and array.size else None
+    if array.dtype.kind in "mM" or isinstance(first, datetime.date | datetime.timedelta):
+        raise ValueError(
+            f"y holds dates, times or durations, and {name} needs numbers or classes. Convert y to "
+            "numbers, such as days since a first date, or to text for classes."
+        )
+
+
+def _without_wide_integers(y: Any) -> Any:
+    """Return a column of 128-bit integers, which NumPy does not have, as floats."""
+    series = nw.from_native(y, series_only=True, pass_through=True)
+    if isinstance(series, nw.Series) and isinstance(series.dtype, nw.Int128 | nw.UInt128):
+        return series.cast(nw.Float64).to_numpy()
+    return y
+
+
+def read_labels(y: Any, name: str) -> np.ndarray:
+    """Return labels as an array, (n,); refuse dates and objects that are no labels."""
+    series = nw.from_native(y, series_only=True, pass_through=True)
+    if isinstance(series, nw.Series) and isinstance(series.dtype, nw.Int128 | nw.UInt128):
+        y = np.array(series.to_list(), dtype=object)
+        small = all(value is not None and abs(value) < 2**63 for value in y)
+        y = y.astype(np.int64) if small else y
+    _refuse_dates(y, name)
+    labels = column_or_1d(y, warn=True)
+    if labels.dtype.kind == "O":
+        wide = next((v for v in labels if type(v) is int and not -(2**63) <= v < 2**64), None)
+        if wide is not None:
+            raise ValueError(
+                f"y holds a whole number of {wide.bit_length()} bits as a class, and 64 are the "
+                "most. Convert classes to text."
+            )
+    return labels
 
 
 def check_missing_labels(y: np.ndarray) -> None:
@@ -185,12 +277,13 @@ def check_memory(
     needed += at_once * (8.0 * n_rows * slots + 4.0 * _COPIES * n_extra)
     if order_alpha > 0:
         needed += 4.0 * (2 * len(maps) + 2) * width**2
-    available = physical_memory()
+    available = available_memory()
     if needed > _MEMORY_SHARE * available:
         raise MemoryError(
             f"{rank} numbers for each of {elements:,} basis elements and {n_rows:,} rows would "
             "need about "
-            f"{needed / 1e9:,.1f} GB to train; this machine has {available / 1e9:,.1f} GB. "
+            f"{needed / 1e9:,.1f} GB to train; this process may use "
+            f"{available / 1e9:,.1f} GB. "
             "Lower rank, give maps fewer knots, or fold rare categories with OneHot(min_count=...)."
         )
 
@@ -201,3 +294,46 @@ def physical_memory() -> float:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):
         return 8e9
+
+
+def available_memory() -> float:
+    """Return the bytes of memory that this process may use: the machine's, or less by a limit.
+
+    Limits are those of the process (`ulimit -v`, `ulimit -d`) and those of its control group, as of
+    a container.
+    """
+    return min([physical_memory(), *_process_limits(), *_group_limits()])
+
+
+def _process_limits() -> Iterator[float]:
+    """Return the limits of the memory of this process."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        limit = resource.getrlimit(kind)[0]
+        if limit != resource.RLIM_INFINITY:
+            yield float(limit)
+
+
+def _group_limits(
+    root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> Iterator[float]:
+    """Return the limits of memory of the control groups that this process is in."""
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        _, kind, path = line.split(":", 2)
+        if kind not in ("", "memory"):
+            continue
+        top, name = (root, "memory.max") if kind == "" else (root / kind, "memory.limit_in_bytes")
+        # In a container the path may be the one outside of it: then only the top is there.
+        group = top / path.lstrip("/")
+        for folder in (group, *group.parents):
+            with suppress(OSError, ValueError):  # no such file, or "max"
+                yield float((folder / name).read_text())
+            if folder == top:
+                break

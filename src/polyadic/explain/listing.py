@@ -51,11 +51,15 @@ class Listing(ABC):
 
     def _shown(self) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[str]]:
         """Return the head, the first lines, and the texts below them."""
-        table = self.table()
-        rows = list(zip(*(self._cells(name, values) for name, values in table.items())))
+        table = self.cells()
+        rows = list(zip(*table.values()))
         more = len(rows) - _MOST_LINES
         notes = [f"... and {more} more; table() returns all."] if more > 0 else []
         return tuple(table), rows[:_MOST_LINES], notes + self.footer().splitlines()
+
+    def cells(self) -> dict[str, list[str]]:
+        """Return the columns of the table by name, with all numbers as text."""
+        return {name: self._cells(name, values) for name, values in self.table().items()}
 
     def _cells(self, name: str, values: list[Any]) -> list[str]:
         """Write the values of one column of the table."""

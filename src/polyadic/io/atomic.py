@@ -15,6 +15,7 @@ try:
 except ImportError:  # Windows: drafts of killed processes stay
     fcntl = None  # type: ignore[assignment]
 
+can_lock = fcntl is not None
 _PREFIX, _SUFFIX = ".polyadic-", ".tmp"  # of drafts
 
 
@@ -70,7 +71,7 @@ def _start(folder: Path) -> tuple[BinaryIO, Path]:
     while True:
         draft = folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
         file = open(draft, "xb")  # noqa: SIM115 - closed by the caller
-        _lock(file)
+        lock(file)
         if draft.exists():  # another process may have removed it before it was locked
             return file, draft
         file.close()
@@ -78,18 +79,18 @@ def _start(folder: Path) -> tuple[BinaryIO, Path]:
 
 def _remove_abandoned(folder: Path) -> None:
     """Remove the drafts of processes that were killed."""
-    if fcntl is None:
+    if not can_lock:
         return
     for draft in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
         try:
             with open(draft, "rb") as file:
-                if _lock(file):
+                if lock(file):
                     draft.unlink(missing_ok=True)
         except OSError:  # someone else's, or gone: not ours to tell
             continue
 
 
-def _lock(file: BinaryIO) -> bool:
+def lock(file: BinaryIO) -> bool:
     """Lock a file as long as it is open; tell whether nobody else had locked it."""
     if fcntl is None:
         return True

@@ -19,6 +19,8 @@ from polyadic.networks.cp import CPCores
 # Factors may be this many times as long as their blocks: about the number of members with knots of
 # their own. A limit, so that a small file cannot exhaust the memory; chosen by hand.
 _MOST_TIMES = 20
+# And this many times the bytes of the file: blocks of float32 give factors of float64.
+MOST_BYTES = 2 * _MOST_TIMES
 
 
 def pack_blocks(cores: CPCores) -> tuple[list[int], Arrays] | None:
@@ -30,7 +32,7 @@ def pack_blocks(cores: CPCores) -> tuple[list[int], Arrays] | None:
     ranks: list[int] = []
     arrays: Arrays = {}
     for n, (blocks, factor) in enumerate(zip(cores.blocks or [], cores.factors)):
-        if blocks is None:
+        if blocks is None or not np.all(blocks.kept.any(axis=1)):  # such as a constant alone
             arrays[f"factors.{n}"] = factor
             continue
         short = _too_short(blocks.kept, factor.shape[1], sum(own.size for own in blocks.values))
@@ -51,12 +53,20 @@ def _short(parts: list[np.ndarray]) -> np.ndarray:
     return short if np.array_equal(short, whole) else whole
 
 
+def factor_bytes(n_columns: int, rank: int, arrays: Arrays) -> float:
+    """Return the bytes of the factors that are computed from blocks."""
+    kept = [arrays.get(f"blocks.{n}.kept") for n in range(n_columns)]
+    return 8.0 * rank * sum(1 + own.shape[-1] for own in kept if own is not None and own.ndim)
+
+
 def rebuild_blocks(
-    n_columns: int, rank: int, ranks: list[int], arrays: Arrays
+    n_columns: int, rank: int, ranks: list[int], arrays: Arrays, most_bytes: float
 ) -> tuple[list[np.ndarray], list[Blocks | None]]:
     """Rebuild the factors of all columns, and the blocks that they are computed from."""
     if any(type(own) is not int or own < 1 for own in ranks) or sum(ranks) != rank:
         raise ValueError(f"blocks of {ranks!r:.60} terms do not go with {rank} weights.")
+    if factor_bytes(n_columns, rank, arrays) > most_bytes:
+        raise ValueError("its factors would take far more memory than the file is long.")
     factors: list[np.ndarray] = []
     blocks: list[Blocks | None] = []
     for n in range(n_columns):

@@ -8,6 +8,7 @@ that reads a header must not trust it (`polyadic.io.parts`).
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -32,13 +33,19 @@ class ModelFileError(ValueError):
     """A model file that is damaged, inconsistent, too new, or not written by polyadic."""
 
 
-def write_file(path: str | os.PathLike, header: dict[str, Any], arrays: dict[str, Any]) -> None:
+def write_file(
+    path: str | os.PathLike,
+    header: dict[str, Any],
+    arrays: dict[str, Any],
+    least_bytes: float = 0.0,
+) -> None:
     """Write a header of JSON values and arrays to one file, whole or not at all.
 
-    The same content gives the same bytes every time.
+    The same content gives the same bytes every time. Arrays are packed only where `least_bytes`
+    are left.
     """
     tensors = {name: _as_tensor(name, array) for name, array in arrays.items()}
-    packed, tensors = pack_arrays(tensors)
+    packed, tensors = pack_arrays(tensors, least_bytes)
     header = {"format": FORMAT, "version": __version__, **header, "packed": packed}
     header["tensors_sha256"] = digest(tensors)
     header["sha256"] = hashlib.sha256(dumps(header).encode()).hexdigest()
@@ -58,6 +65,8 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     except OSError:
         raise
     except Exception as error:
+        if isinstance(error, MemoryError) or f"(os error {errno.ENOMEM})" in str(error):
+            raise OSError(errno.ENOMEM, "Not enough memory to read the model", str(path)) from error
         raise ModelFileError(f"It is not a model file, or was cut short: {error}.") from error
     if text is None:
         raise ModelFileError("It is a safetensors file, but not one that polyadic has written.")

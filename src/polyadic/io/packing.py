@@ -16,17 +16,19 @@ import numpy as np
 from polyadic.io.plain import NUMBERS
 
 _LEAST_BYTES = 1024  # shorter arrays stay as they are: little is to be gained
-# A file may unpack to this many times its own bytes: more than any model needs, and too little to
-# exhaust the memory by a small file. Chosen by hand.
-_MOST_TIMES = 50
+# Arrays may unpack to this many times their own bytes, about twice what models need: a small file
+# cannot exhaust the memory. Chosen by hand.
+_MOST_TIMES = 10
 _MOST_DIFFERENCES = 2
 _LEVEL = 6  # of zlib: a higher one gains less than 1 %
 
 Arrays = dict[str, np.ndarray]
 
 
-def pack_arrays(arrays: Arrays) -> tuple[dict[str, list], Arrays]:
+def pack_arrays(arrays: Arrays, least_bytes: float = 0.0) -> tuple[dict[str, list], Arrays]:
     """Return an entry [type, shape, differences] for each array that was packed, and all arrays.
+
+    Nothing is packed where fewer bytes would be left than `least_bytes`, or than could be unpacked.
 
     >>> entries, packed = pack_arrays({"roots": np.sqrt(np.arange(1000.0)), "one": np.ones(1)})
     >>> list(entries), packed["roots"].dtype, packed["roots"].nbytes < 8000
@@ -42,7 +44,8 @@ def pack_arrays(arrays: Arrays) -> tuple[dict[str, list], Arrays]:
             entries[name] = [array.dtype.name, list(array.shape), order]
             out[name] = np.frombuffer(short, np.uint8)
     whole, stored = (sum(a.nbytes for a in some.values()) for some in (arrays, out))
-    return (entries, out) if whole <= _MOST_TIMES * stored else ({}, arrays)
+    least_bytes = max(least_bytes, whole / _MOST_TIMES)
+    return (entries, out) if stored >= least_bytes else ({}, arrays)
 
 
 def unpack_arrays(entries: dict[str, Any], arrays: Arrays) -> Arrays:

@@ -18,7 +18,7 @@ from polyadic import networks
 from polyadic.data.columns import Column, Columns
 from polyadic.data.marginals import Marginal
 from polyadic.io.arrays import Arrays, check_shape, take, take_floats
-from polyadic.io.blocks import pack_blocks, rebuild_blocks
+from polyadic.io.blocks import MOST_BYTES, factor_bytes, pack_blocks, rebuild_blocks
 from polyadic.io.files import ModelFileError
 from polyadic.io.plain import OWN_MAPS, FindClass, from_text, pack, to_text, unpack
 from polyadic.maps import FeatureMap
@@ -29,6 +29,10 @@ from polyadic.objective.losses import Loss
 Curves = list[dict[str, list[float]]]
 
 _LARGEST = 2**31 - 1  # of a rank or an order: no real model has more
+_MOST_PROBES = 4096  # elements that a map is asked to encode, if its dimension is smaller
+# What maps learn that is as long as the column has knots or categories. All else has the length
+# that fitting any column gives.
+_BY_COLUMN = ("knots_", "breaks_", "edges_", "lookup_")
 
 
 # ---- columns -------------------------------------------------------------------------------------
@@ -155,6 +159,7 @@ def _check_state(own: FeatureMap) -> None:
     for name, expected in fresh.arrays().items():
         array = own.arrays()[name]
         same = (array.dtype, array.ndim) == (expected.dtype, expected.ndim)
+        same = same and (name in _BY_COLUMN or array.shape == expected.shape)
         filled = array.size > 0 or expected.size == 0 or name == "edges_"  # one bin has no edges
         if not same or not filled or not np.all(np.isfinite(array)):
             raise ValueError(
@@ -172,6 +177,8 @@ def _check_slots(own: FeatureMap, column: Column) -> None:
     if column.categories is None:
         state = [np.ravel(a) for a in own.arrays().values() if a.dtype.kind == "f"]
         probe = np.concatenate([[np.nan, 0.0], *state]).astype(float)
+        # Not all numbers: the elements of all would be the square of the dimension.
+        probe = probe[: max(2, _MOST_PROBES // max(own.dim, 1))]
     else:
         probe = np.arange(-1, len(column.categories))
     with np.errstate(all="ignore"):
@@ -204,12 +211,24 @@ def pack_cores(cores: Cores) -> tuple[dict[str, Any], Arrays]:
     return entry | {"blocks": blocks[0]}, arrays | blocks[1]
 
 
-def rebuild_cores(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> Cores:
-    """Rebuild cores; up to file format 2, networks of format "cp" were written as networks."""
-    return (_rebuild_network if "format" in entry else _rebuild_cp)(n_columns, entry, arrays)
+def least_bytes(cores: Cores, arrays: Arrays) -> float:
+    """Return how long a file must be for its blocks to be accepted as factors."""
+    if not isinstance(cores, CPCores):
+        return 0.0
+    return factor_bytes(len(cores.factors), cores.rank, arrays) / MOST_BYTES
 
 
-def _rebuild_cp(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> CPCores:
+def rebuild_cores(n_columns: int, entry: dict[str, Any], arrays: Arrays, n_bytes: int) -> Cores:
+    """Rebuild cores from a file of n_bytes.
+
+    Up to file format 2, networks of format "cp" were written as networks.
+    """
+    if "format" in entry:
+        return _rebuild_network(n_columns, entry, arrays)
+    return _rebuild_cp(n_columns, entry, arrays, n_bytes)
+
+
+def _rebuild_cp(n_columns: int, entry: dict[str, Any], arrays: Arrays, n_bytes: int) -> CPCores:
     """Rebuild CP cores; rank and number of outputs are those of the weights."""
     weights = take_floats(arrays, "weights", (None, None))
     rank, n_outputs = weights.shape
@@ -218,7 +237,8 @@ def _rebuild_cp(n_columns: int, entry: dict[str, Any], arrays: Arrays) -> CPCore
     intercept = take_floats(arrays, "intercept", (n_outputs,))
     blocks = None
     if "blocks" in entry:
-        factors, blocks = rebuild_blocks(n_columns, rank, entry["blocks"], arrays)
+        most = float(MOST_BYTES * n_bytes)
+        factors, blocks = rebuild_blocks(n_columns, rank, entry["blocks"], arrays, most)
     else:
         factors = [take_floats(arrays, f"factors.{n}", (None, rank)) for n in range(n_columns)]
     parts = None

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,14 @@ FindClass = Callable[[str, str], Any]  # by a name and "map" or "loss"
 NUMBERS = ("bool", "float16", "float32", "float64") + tuple(
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 )
+_MOST_ROOM = 20  # characters of an array of text for each that it holds; chosen by hand
+_MOST_OF_ONE_HASH = 100  # keys; equal hashes are rare, except by design
 DEPTH = 20  # levels of lists and dicts within each other; chosen by hand
+# Texts in JSON, and what begins a list or a dict. The last text may have no end: a search for it
+# from every quote would take long.
+_TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[{]', re.DOTALL)
+_QUOTE = ord('"')
+_MOST_TAGS = 100  # in a list of categories: only numbers that are not finite need them
 OWN_MAPS: dict[str, type[FeatureMap]] = {cls.__name__: cls for cls in MAPS.values()}
 _PARTS: dict[str, Any] = {
     cls.__name__: cls for cls in (*losses.LOSSES.values(), *inits.INITS.values())
@@ -103,9 +111,10 @@ def unpack(value: Any, find_class: FindClass, depth: int = 0) -> Any:
         case {"@tuple": list(items)}:
             return tuple(inner(item) for item in items)
         case {"@pairs": list(pairs)}:
-            return {inner(key): inner(item) for key, item in pairs}
+            keys = check_keys([inner(key) for key, _ in pairs])
+            return {key: inner(item) for key, (_, item) in zip(keys, pairs)}
         case {"@array": [str(name), list(items)]} if name in (*NUMBERS, "U", "O"):
-            return np.array(inner(items), dtype=name)
+            return _text_array(inner(items)) if name == "U" else np.array(inner(items), dtype=name)
         case {"@map": str(name), "params": dict(params)}:
             return find_class(name, "map")(**inner(params))
         case {"@loss": str(name), "params": dict(params)}:
@@ -118,6 +127,31 @@ def unpack(value: Any, find_class: FindClass, depth: int = 0) -> Any:
                 raise ValueError(f"{unknown[0]} does not describe anything known: {value!r:.200}")
             return {key: inner(item) for key, item in value.items()}
     return value
+
+
+def _text_array(items: list) -> np.ndarray:
+    """Return an array of text; of objects, where most texts are much shorter than the longest.
+
+    An array of text has room for the longest at each place.
+    """
+    out = np.array(items, dtype=object)
+    lengths = [len(item) for item in out.ravel() if isinstance(item, str)]
+    if out.size * max(lengths, default=0) > _MOST_ROOM * (out.size + sum(lengths)):
+        return out
+    return out.astype("U")
+
+
+def check_keys(keys: list) -> list:
+    """Return the keys of a dict; refuse those that were made to have one hash.
+
+    Whole numbers beyond 61 bits can be: each would be compared with all others.
+    """
+    _, counts = np.unique(
+        [hash(key) for key in keys if isinstance(key, Hashable)], return_counts=True
+    )
+    if len(counts) and counts.max() > _MOST_OF_ONE_HASH:
+        raise ValueError(f"{counts.max()} keys or categories have the same hash.")
+    return keys
 
 
 def _deeper(depth: int) -> int:
@@ -137,9 +171,21 @@ def to_text(value: Any) -> np.ndarray:
     return np.frombuffer(dumps(pack(value)).encode(), dtype=np.uint8)
 
 
-def from_text(array: np.ndarray) -> Any:
-    """Return the value that `to_text` was given; it holds no maps."""
-    return unpack(json.loads(array.tobytes()), lambda name, kind: OWN_MAPS[name])
+def from_text(array: np.ndarray) -> list:
+    """Return the list that `to_text` was given, of numbers and text.
+
+    Other lists and dicts within it would take many times the memory of the text.
+    """
+    text = array.tobytes()
+    n_inner = 0
+    for found in _TEXTS.finditer(text):
+        n_inner += text[found.start()] != _QUOTE
+        if n_inner > _MOST_TAGS:
+            raise ValueError("a list holds values that are neither numbers nor text.")
+    items = unpack(json.loads(text), lambda name, kind: OWN_MAPS[name])
+    if not isinstance(items, list | tuple):
+        raise ValueError(f"a list was expected, not {items!r:.60}.")
+    return check_keys(list(items))
 
 
 def pack_labels(labels: np.ndarray) -> tuple[str, np.ndarray]:

@@ -219,18 +219,18 @@ def additive_backward(slots, first, constant, index, value, order, begin, slope,
 
 
 @inner
-def batch_gradient(job, workspace, order, start, stop, count):
-    """Add the gradient of the mean loss over the rows order[start:stop] to the gradients.
+def batch_gradient(job, workspace, order, start, stop, share, count):
+    """Add the gradient of the loss of the rows order[start:stop], times `share`, to the gradients.
 
-    Returns the sum of the losses and the number of table rows touched. They are listed in
-    `workspace.touched`; every batch touches the first `count` of them.
+    For the mean loss over these rows, `share` is one over their number. Returns the sum of the
+    losses and the number of table rows touched. They are listed in `workspace.touched`; every batch
+    touches the first `count` of them.
     """
     table, weights, additive = job.parameters.table, job.parameters.weights, job.parameters.additive
     layout, index, value, g_table = job.layout, job.rows.slot, job.rows.value, job.gradients.table
     slots, first, constant, dense = layout.slots, layout.first, layout.constant, layout.dense
     n_columns, n_outputs, block = first.shape[0], job.intercept.shape[0], workspace.raw.shape[0]
     width = weights.shape[0] // n_outputs
-    share = _ONE / np.float32(stop - start)
     total_loss = 0.0
     for begin in range(start, stop, block):
         end = min(begin + block, stop)
@@ -293,40 +293,87 @@ def train_epoch(job, workspace, n_always, order, batch, rates, keep):
     n_always : how many table rows every batch touches; order : (n,) the rows in their order of use;
     rates : one learning rate per step; keep : the weight of the past in the running average.
     """
-    parameters, gradients, clock, touched = (
-        job.parameters,
-        job.gradients,
-        job.clock,
-        workspace.touched,
-    )
-    n_outputs = job.intercept.shape[0]
-    width = parameters.weights.shape[0] // n_outputs
+    touched = workspace.touched
     total_loss = 0.0
     normal = flush_denormals()
     for j in range(rates.shape[0]):
         begin, end = j * batch, min((j + 1) * batch, order.shape[0])
-        loss, count = batch_gradient(job, workspace, order, begin, end, n_always)
+        share = _ONE / np.float32(end - begin)
+        loss, count = batch_gradient(job, workspace, order, begin, end, share, n_always)
         total_loss += loss
-        add_band_gradient(parameters.table, width, job.band, touched, count, gradients.table)
-        add_band_scalars(
-            parameters.additive, n_outputs, job.band, touched, count, gradients.additive
-        )
-        add_order_gradient(
-            job.order,
-            parameters.table,
-            parameters.weights,
-            n_outputs,
-            job.layout.first,
-            gradients.table,
-            gradients.weights,
-        )
-        clock.step[0] += 1
-        move_rows(job, touched, count, clock.step[0], rates[j], keep)
-        move_weights(job, rates[j], keep)
+        take_step(job, touched, count, rates[j], keep)
         for k in range(n_always, count):
             workspace.mark[touched[k]] = 0
     restore_denormals(normal)
     return total_loss / order.shape[0]
+
+
+@inner
+def take_step(job, touched, count, rate, keep):
+    """Add the penalties' gradients to those of a batch, which touched these rows, and move."""
+    parameters, gradients, clock = job.parameters, job.gradients, job.clock
+    n_outputs = job.intercept.shape[0]
+    width = parameters.weights.shape[0] // n_outputs
+    add_band_gradient(parameters.table, width, job.band, touched, count, gradients.table)
+    add_band_scalars(parameters.additive, n_outputs, job.band, touched, count, gradients.additive)
+    add_order_gradient(
+        job.order,
+        parameters.table,
+        parameters.weights,
+        n_outputs,
+        job.layout.first,
+        gradients.table,
+        gradients.weights,
+    )
+    clock.step[0] += 1
+    move_rows(job, touched, count, clock.step[0], rate, keep)
+    move_weights(job, rate, keep)
+
+
+@jit
+def part_gradient(job, workspace, n_always, order, begin, end, share):
+    """Add to the gradients those of a worker's part of a batch.
+
+    share : one over the number of rows of the whole batch. Returns the sum of the losses of the
+    part, and the number of table rows touched, which are listed in `workspace.touched`.
+    """
+    normal = flush_denormals()
+    loss, count = batch_gradient(job, workspace, order, begin, end, share, n_always)
+    for k in range(n_always, count):
+        workspace.mark[workspace.touched[k]] = 0
+    restore_denormals(normal)
+    return loss, count
+
+
+@jit
+def list_touched(slot, n_slots, order, begin, end, mark, touched):
+    """List the table rows that the rows order[begin:end] touch, but for those marked; count them.
+
+    slot : (n * n_slots,) as in `FlatRows`; touched : (D,) is written to.
+    """
+    count = 0
+    for p in range(begin, end):
+        row = order[p] * n_slots
+        for s in range(row, row + n_slots):
+            k = np.intp(slot[s])
+            if mark[k] == 0:
+                mark[k] = 1
+                touched[count] = k
+                count += 1
+    for j in range(count):
+        mark[touched[j]] = 0
+    return count
+
+
+@jit
+def joint_step(job, touched, rate, keep):
+    """Move by the gradients of a whole batch, the sum over the workers, which touched these rows.
+
+    touched : the table rows, each once.
+    """
+    normal = flush_denormals()
+    take_step(job, touched, touched.shape[0], rate, keep)
+    restore_denormals(normal)
 
 
 @inner

@@ -342,7 +342,7 @@ def _new_leaf(grown, work, leaf, node):
 
 
 @inner_exact
-def _split_leaf(settings, table, grown, work, leaf, new, state):
+def _split_leaf(table, grown, work, leaf, new):
     """Split a leaf: it keeps the rows of one child, and leaf `new` gets those of the other."""
     node, root = work.leaf_node[leaf], grown.root[grown.counts[0]]
     grown.column[node], grown.place[node] = work.where[leaf, 0], work.where[leaf, 1]
@@ -367,8 +367,6 @@ def _split_leaf(settings, table, grown, work, leaf, new, state):
     _sum_rows(work, leaf)
     _count(table, work, new)
     _subtract(work, leaf, new)
-    _find_split(settings, table, work, new, state)
-    _find_split(settings, table, work, leaf, state)
 
 
 @inner_exact
@@ -382,9 +380,13 @@ def _grow_tree(settings, table, grown, work, state):
     grown.counts[1] += 1
     _sum_rows(work, 0)
     _count(table, work, 0)
-    _find_split(settings, table, work, 0, state)
-    n_leaves = 1
-    while n_leaves < settings.most_leaves:
+    n_leaves, changed = 1, (0, -1)
+    while True:
+        for leaf in changed:  # the only call: it is long, and compiled into every place of a call
+            if leaf >= 0:
+                _find_split(settings, table, work, leaf, state)
+        if n_leaves >= settings.most_leaves:
+            break
         best = 0
         for leaf in range(1, n_leaves):
             if work.where[leaf, 0] >= 0 and (
@@ -393,7 +395,8 @@ def _grow_tree(settings, table, grown, work, state):
                 best = leaf
         if work.where[best, 0] < 0:
             break
-        _split_leaf(settings, table, grown, work, best, n_leaves, state)
+        _split_leaf(table, grown, work, best, n_leaves)
+        changed = (n_leaves, best)
         n_leaves += 1
     grown.counts[0] += 1
     return n_leaves

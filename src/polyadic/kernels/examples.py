@@ -109,6 +109,16 @@ def adam_examples(form: Form) -> Iterator[Example]:
     yield adam.write_averages, (job, keep, job.parameters.zeros())
 
 
+def joint_examples(form: Form = _PLAIN) -> Iterator[Example]:
+    """Yield the two halves of a step that several workers take together."""
+    job, always = _job(form), np.array([GUARD])
+    workspace = adam.Workspace.make(job.parameters, 1, 1, always)
+    yield adam.part_gradient, (job, workspace, 1, np.arange(1), 0, 1, _F4(1.0))
+    rows = (_slot(), 2, np.arange(1), 0, 1, workspace.mark.copy(), workspace.touched.copy())
+    yield adam.list_touched, rows
+    yield adam.joint_step, (job, np.arange(GUARD, GUARD + 3), _F4(0.1), _F4(0.9))
+
+
 def split_examples(form: Form) -> Iterator[Example]:
     """Yield an epoch that threads share."""
     if not VECTORS or form.order:
@@ -260,9 +270,14 @@ def _nodes() -> trees.Nodes:
 
 
 def tree_examples() -> Iterator[Example]:
-    """Yield the prediction by trees."""
+    """Yield the prediction by trees that have just grown."""
     root, bins = np.zeros(1, np.int32), np.zeros((1, 1), np.int32)
     yield trees.add_trees, (_nodes(), root, root, np.zeros((1, 1)), bins, np.zeros((1, 1)))
+
+
+def kept_tree_examples() -> Iterator[Example]:
+    """Yield what a model needs in which trees have a share; whether they do, a fit finds out."""
+    root, bins = np.zeros(1, np.int32), np.zeros((1, 1), np.int32)
     zero, word = np.zeros(1, np.int64), np.zeros(1, np.uint64)
     forest = (_nodes(), root, root, np.zeros((1, 1)))
     yield trees.add_both_ways, (*forest, bins, zero[:0], zero, np.zeros(1), np.zeros((1, 1)))
@@ -353,6 +368,7 @@ def all_examples(forms: Sequence[Form] = ALL_FORMS) -> Iterator[Example]:
     for form in forms:
         yield from adam_examples(form)
         yield from split_examples(form)
+    yield from joint_examples()  # other forms are compiled when workers first need them
     yield from als_examples()
     for form in forms:
         if not form.order:  # predictions do not depend on penalties
@@ -361,6 +377,7 @@ def all_examples(forms: Sequence[Form] = ALL_FORMS) -> Iterator[Example]:
     yield from explain_examples()
     yield from boosting_examples()
     yield from tree_examples()
+    yield from kept_tree_examples()
     yield from leaf_examples()
     yield from order_examples()
     yield from hat_examples()

@@ -12,6 +12,7 @@ this makes the first fit several times faster (`benchmarks/startup.py`).
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import warnings
 from collections.abc import Callable
@@ -19,7 +20,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from numba import njit
+from numba import config, njit
+from numba.core import caching
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
 
 # Sums may be reordered and fused, which vectorisation needs. NaN and infinity keep their meaning,
@@ -42,21 +46,58 @@ def _fingerprint() -> str:
     return digest.hexdigest()
 
 
-_FORM = _fingerprint() + ("" if VECTORS else "_plain")
+# The sources of all kernels, and their form.
+FORM = _fingerprint() + ("" if VECTORS else "_plain")
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
 
 
 def _entry(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     # Numba names its cache files by this.
-    function.__qualname__ += f"_{_FORM}"
+    function.__qualname__ += f"_{FORM}"
     kernel = njit(**{"no_cfunc_wrapper": True, **_OPTIONS, **options})(function)
     if isinstance(kernel, CPUDispatcher):  # and not the function itself, under NUMBA_DISABLE_JIT
         _keep_on_disk(kernel)
     return kernel
 
 
+# Numba has renamed it.
+_InTree: Any = vars(caching).get("InTreeCacheLocator") or vars(caching)["_InTreeCacheLocator"]
+
+
+class _Shipped(_InTree):
+    """Finds compiled code beside the kernels, in a folder that may be read but not written to."""
+
+    def ensure_cache_path(self) -> None:
+        """Do nothing: the folder is there, and it need not be writable."""
+
+
+class _ShippedForm(caching.CompileResultCacheImpl):
+    _locator_classes: Any = (_Shipped,)
+
+
+class _ShippedCache(caching.FunctionCache):
+    """Compiled code that came with the package, as in a container: it is only read."""
+
+    _impl_class = _ShippedForm
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Do nothing: a kernel that is not there is compiled again by the next process."""
+
+
+@cache
+def _is_shipped() -> bool:
+    """Tell whether compiled kernels lie in a folder of the package that cannot be written to."""
+    folder = Path(__file__).parent / "__pycache__"
+    if getattr(config, "CACHE_DIR", "") or os.access(folder, os.W_OK):
+        return False
+    return next(folder.glob(f"*{FORM}*.nbi"), None) is not None
+
+
 def _keep_on_disk(kernel: CPUDispatcher) -> None:
     """Let compiled code be kept on disk; where no folder can be written to, say so once."""
+    if _is_shipped():
+        vars(kernel)["_cache"] = _ShippedCache(kernel.py_func)
+        return
     try:
         kernel.enable_caching()
     except RuntimeError as error:
@@ -86,6 +127,39 @@ def jit_exact(function: Callable[..., Any]) -> Callable[..., Any]:
     return _entry(function)
 
 
+class _LinkedLibrary(JITCodeLibrary):
+    """Code that is only linked into that of its callers: no machine code is made of it."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        self._finalized = True
+
+
+class _PartCompiler(Compiler):
+    """Compiles an inner kernel as far as its callers need it.
+
+    Numba makes machine code of every function, with all that it calls inside. Of an inner kernel
+    it would never be run: its callers get the optimised code before that step.
+    """
+
+    def __init__(self, typingctx, targetctx, library, args, return_type, flags, locals):
+        if library is None:
+            library = _LinkedLibrary(targetctx.codegen(), f"part{next(_PARTS)}")
+        flags.no_compile = True
+        super().__init__(typingctx, targetctx, library, args, return_type, flags, locals)
+
+    def compile_extra(self, func: Any) -> Any:
+        """Compile a function. Callers find it by an entry point, which here is any built-in."""
+        result = super().compile_extra(func)
+        entry: Any = [].append
+        result.target_context.insert_user_function(entry, result.fndesc, [result.library])
+        return result._replace(entry_point=entry)
+
+
+_PARTS = itertools.count()  # names of their libraries
+
+
 class _Inner(CPUDispatcher):
     """A kernel without an entry point for Python: calling it would crash the process."""
 
@@ -96,6 +170,7 @@ class _Inner(CPUDispatcher):
 
 def _part(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **_OPTIONS, **options}
+    options["pipeline_class"] = _PartCompiler
     kernel = njit(**options)(function)
     if isinstance(kernel, CPUDispatcher):  # and not the function itself, under NUMBA_DISABLE_JIT
         kernel.__class__ = _Inner

@@ -84,7 +84,7 @@ class FeatureMap(ABC):
     def merge(self, others: Sequence[Self]) -> tuple[Self, list[np.ndarray | None]]:
         """Return one map that can express what this map and the others can express.
 
-        Also returns, for each of (self, *others), the matrix (dim of the merged map, dim) that
+        Also returns, for each of `(self, *others)`, the matrix (dim of the merged map, dim) that
         converts a core exactly to the merged map; None stands for the identity.
         """
         if any(not self.same_as(other) for other in others):

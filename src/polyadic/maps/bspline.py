@@ -10,6 +10,8 @@ from polyadic.kernels import encode as kernels
 from polyadic.maps.base import BAND, FeatureMap, check_integer, second_difference_band
 from polyadic.maps.column import distinct, quantile_knots, to_range, value_range
 
+MOST_DEGREE = 100  # encoding takes the square of it; splines of a degree above five are rare
+
 
 class BSpline(FeatureMap):
     """Map a column to the constant and B-splines, phi(x) = [1, B_0(u), ..., B_{m-1}(u)].
@@ -25,7 +27,7 @@ class BSpline(FeatureMap):
         Number of distinct knots, the ends included, at least 2; fewer where the column has fewer
         distinct values.
     degree : int
-        Degree of the pieces, at least 1; 3 gives two continuous derivatives.
+        Degree of the pieces, 1 to 100; 3 gives two continuous derivatives.
 
     Examples
     --------
@@ -48,7 +50,7 @@ class BSpline(FeatureMap):
     ) -> Self:
         """Learn the range of x : (n,) and place the knots, `breaks_`, in -1..1."""
         check_integer(self, "n_knots", at_least=2)
-        check_integer(self, "degree", at_least=1)
+        check_integer(self, "degree", at_least=1, at_most=MOST_DEGREE)
         values, counts = distinct(x, sample_weight)
         self.range_ = value_range(values)
         knots = quantile_knots(values, counts, self.n_knots)

@@ -253,9 +253,11 @@ def columns_of(parts: Array) -> Sequence[Array]:
 
 
 def append(left: Array, right: Array) -> Array:
-    """Join two NumPy arrays or two torch tensors along axis 1."""
+    """Join two NumPy arrays, two torch tensors or two symbols of a graph along axis 1."""
     if isinstance(left, np.ndarray):
         return np.concatenate([left, right], axis=1)
+    if hasattr(left, "joined"):
+        return left.joined(right, 1)
     import torch
 
     return torch.cat([left, right], dim=1)

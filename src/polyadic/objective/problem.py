@@ -27,6 +27,10 @@ class Rows:
         """Encode coded columns with the maps."""
         return cls(encode(maps, rows.columns), rows.y, rows.weight)
 
+    def unit_weights(self, unit: float = 0.0) -> np.ndarray:
+        """Return the weights in units of one row, (n,); a unit of 0 stands for their mean."""
+        return self.weight / (unit or self.weight.mean())
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -82,7 +86,7 @@ class Problem:
 
     def unit_weights(self) -> np.ndarray:
         """Return the weights of the training rows in units of one row, (n,)."""
-        return self.rows.weight / (self.weight_unit or self.rows.weight.mean())
+        return self.rows.unit_weights(self.weight_unit)
 
     @property
     def local(self) -> LocalFeatures:

@@ -1,9 +1,9 @@
-"""Predictions for tables larger than memory: from files to a Parquet file, in order."""
+"""Predictions for tables larger than memory: from files to a file, in order."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from polyadic.io.atomic import drafted
 from polyadic.scale.sources import Batch, open_source
 
 _BATCH_ROWS = 65_536
+More = Callable[[Any, np.ndarray], dict[str, np.ndarray]]
 _METHODS = ("predict", "predict_proba", "decision_function")
 
 
@@ -23,8 +24,9 @@ def predict(
     method: str = "predict",
     keep: Sequence[str] = (),
     batch_rows: int = _BATCH_ROWS,
+    more: More | None = None,
 ) -> int:
-    """Predict a table batch by batch, and write the predictions to a Parquet file.
+    """Predict a table batch by batch, and write the predictions to a file.
 
     The rows of the file are those of the source, in the same order. Memory does not grow with the
     number of rows. The file is complete or not there: it gets its name when all is written.
@@ -36,14 +38,17 @@ def predict(
     source : path, glob pattern, folder, pyarrow.dataset.Dataset or callable
         See `open_source`. It may have more columns than the model reads.
     target : path
-        The Parquet file to write.
+        The file to write: CSV, TSV or Arrow by the end of its name, Parquet for any other.
     method : {"predict", "predict_proba", "decision_function"}
-        What to write: a column "prediction"; or a column per class, "probability_" or "raw_" and
+        What to write: a column `prediction`; or a column per class, `probability_` or `raw_` and
         the class.
     keep : sequence of str
         Columns of the source to copy, such as an identifier.
     batch_rows : int
         Rows that are read, predicted and written at a time.
+    more : callable, optional
+        Called with each batch, an Arrow table of the columns that the model reads, and with what
+        was predicted for it; returns further columns to write, arrays (n,) by name.
 
     Returns
     -------
@@ -67,32 +72,70 @@ def predict(
     >>> pq.read_table(path).column_names
     ['id', 'prediction']
     """
+    tables = predicted_tables(
+        model, source, method=method, keep=keep, batch_rows=batch_rows, more=more
+    )
+    with drafted(target) as draft:
+        return write_tables(tables, draft, os.fspath(target))
+
+
+def predicted_tables(
+    model: Any,
+    source: Any,
+    *,
+    method: str = "predict",
+    keep: Sequence[str] = (),
+    batch_rows: int = _BATCH_ROWS,
+    more: More | None = None,
+) -> Iterator[Any]:
+    """Yield the predictions of a table batch by batch, as Arrow tables: see `predict`."""
     table = open_source(source)
-    wanted = _columns(model, method)
+    wanted = model_columns(model, method)
     names = list(dict.fromkeys([*keep, *wanted]))
     taken = set(keep) & set(_names(model, method))
     if taken:
         raise ValueError(f"keep has {sorted(taken)[0]!r}, which is the name of a prediction.")
-    import pyarrow.parquet as pq  # `open_source` has said what to install
+    n_rows = 0
+    for batch in table.batches(batch_rows, names):
+        yield predicted(model, method, batch, wanted, list(keep), more)
+        n_rows += batch.num_rows
+    if n_rows == 0:
+        raise ValueError(f"{table.label} has no rows.")
 
+
+def write_tables(tables: Iterable[Any], sink: Any, name: str) -> int:
+    """Write Arrow tables one after another to a path or a stream; return the number of rows.
+
+    The end of the name says how: .csv, .tsv, .arrow or .feather; Parquet for any other.
+    """
     n_rows, writer = 0, None
-    with drafted(target) as draft:
-        try:
-            for batch in table.batches(batch_rows, names):
-                out = _predicted(model, method, batch, wanted, list(keep))
-                if writer is None:
-                    writer = pq.ParquetWriter(draft, out.schema)
-                writer.write_table(out)
-                n_rows += out.num_rows
-            if writer is None:
-                raise ValueError(f"{table.label} has no rows.")
-        finally:
-            if writer is not None:
-                writer.close()
+    try:
+        for table in tables:
+            writer = writer or _open_writer(sink, name.lower(), table.schema)
+            writer.write_table(table)
+            n_rows += table.num_rows
+    finally:
+        if writer is not None:
+            writer.close()
     return n_rows
 
 
-def _columns(model: Any, method: str) -> list[str]:
+def _open_writer(sink: Any, name: str, schema: Any) -> Any:
+    """Return the writer of a file, by the end of its name."""
+    import pyarrow as pa  # `open_source` has said what to install
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    if name.endswith((".csv", ".tsv")):
+        delimiter = "\t" if name.endswith(".tsv") else ","
+        options = pyarrow.csv.WriteOptions(delimiter=delimiter, quoting_style="needed")
+        return pyarrow.csv.CSVWriter(sink, schema, write_options=options)
+    if name.endswith((".arrow", ".feather")):
+        return pa.ipc.new_file(sink, schema)
+    return pyarrow.parquet.ParquetWriter(sink, schema)
+
+
+def model_columns(model: Any, method: str) -> list[str]:
     """Return the columns that a model reads."""
     if method not in _METHODS:
         raise ValueError(f"method must be one of {', '.join(_METHODS)}, got {method!r}.")
@@ -119,15 +162,25 @@ def _names(model: Any, method: str) -> list[str]:
     return [f"{start}_{value}" for value in classes]
 
 
-def _predicted(model: Any, method: str, batch: Batch, wanted: list[str], keep: list[str]) -> Any:
+def predicted(
+    model: Any,
+    method: str,
+    batch: Batch,
+    wanted: list[str],
+    keep: list[str],
+    more: More | None,
+) -> Any:
     """Return the table to write for a batch."""
     import pyarrow as pa
 
-    found = np.asarray(getattr(model, method)(pa.table(batch.select(wanted))))
+    rows = pa.table(batch.select(wanted))
+    found = np.asarray(getattr(model, method)(rows))
     columns = found[:, None] if found.ndim == 1 else found
     names = _names(model, method)
     if columns.shape[1] != len(names):  # several targets
         names = [f"{names[0]}_{k}" for k in range(columns.shape[1])]
     arrays = {name: batch.column(name) for name in keep}
     arrays |= {name: pa.array(column) for name, column in zip(names, columns.T)}
+    if more is not None:
+        arrays |= {name: pa.array(column) for name, column in more(rows, found).items()}
     return pa.table(arrays)

@@ -12,10 +12,14 @@ from polyadic.kernels import adam as kernel
 from polyadic.kernels.cp import GUARD
 from polyadic.networks.cp import CPCores, run
 from polyadic.objective.penalties import Banded
-from polyadic.objective.problem import Problem
+from polyadic.objective.problem import Problem, Rows
 from polyadic.solvers.contract import Report, Solution, SolverSettings, check
 from polyadic.solvers.loop import Schedule, TrainingLoop, stack
 from polyadic.solvers.threads import SplitEpochs, should_split
+
+# Products of slots, terms and rows that a kernel is given at once: about a second on one core, in
+# which nothing can stop it.
+_MOST_WORK = 10**9
 
 
 @dataclass
@@ -91,8 +95,9 @@ class AdamLoop(TrainingLoop):
         cores: CPCores,
         free: np.ndarray | None,
         state: AdamState | None = None,
+        n_batches: int | None = None,
     ):
-        super().__init__(solver, problem, cores)
+        super().__init__(solver, problem, cores, n_batches)
         self.state = AdamState.start(cores) if state is None else state
         width = len(self.state.parameters.weights) // problem.n_outputs
         mask = np.zeros((problem.n_outputs, width), np.float32)
@@ -121,7 +126,7 @@ class AdamLoop(TrainingLoop):
             clock=state.clock,
             gradients=state.gradients,
             layout=problem.local.layout.for_kernel(),
-            rows=_flat_rows(problem),
+            rows=flat_rows(problem.rows, problem.weight_unit),
             intercept=problem.intercept.astype(np.float32),
             loss=problem.loss.compiled(np.float32),
             band=np.empty_like(self.fixed_band),
@@ -139,7 +144,7 @@ class AdamLoop(TrainingLoop):
         height = stack_height(local.dims)
         if order is None:
             self.always = always_touched(local.layout, local.dims)
-            share = local.counts() / len(local)
+            share = self.touched_shares()
             chance = 1.0 - (1.0 - np.minimum(share, 1.0)) ** self.batch
             chance = np.maximum(chance, 1.0 / max(2, self.n_batches))
             emphasis = None
@@ -154,18 +159,52 @@ class AdamLoop(TrainingLoop):
         self.scaled_band = (stack(self.problem.scaled.bands) / chance).astype(np.float32)
         return emphasis
 
+    def touched_shares(self) -> np.ndarray:
+        """Return the share of all rows that use each table row, (D,)."""
+        return self.problem.local.counts() / len(self.problem.local)
+
     def train(self, rates: np.ndarray, rng: np.random.Generator) -> float:
         """Run compiled epochs: `self.passes` of them, in which batches may be of two epochs."""
-        weight = (self.noise * self.row_weights()).astype(np.float32)
-        band = np.multiply(self.scaled_band, weight[:, None], out=self.job.band)
-        band += self.fixed_band
-        n_rows, keep = len(self.problem.local), np.float32(self.settings.ema_decay)
+        n_rows = len(self.problem.local)
         order = np.concatenate([rng.permutation(n_rows) for _ in range(self.passes)])
-        rates = rates[: -(-len(order) // self.batch)]
+        return self.take_steps(self.job, order, rates)
+
+    def take_steps(self, job: kernel.Job, order: np.ndarray, rates: np.ndarray) -> float:
+        """Step through the rows of the job in this order, and return the mean training loss."""
+        self.weigh_penalties(job)
+        keep, rates = np.float32(self.settings.ema_decay), rates[: -(-len(order) // self.batch)]
+        n_batches = self._batches_at_once()
+        if n_batches >= len(rates):
+            return self._pass(job, order, rates, keep)
+        total, n_done = 0.0, 0
+        for first in range(0, len(rates), n_batches):
+            own = order[first * self.batch : (first + n_batches) * self.batch]
+            total += len(own) * self._pass(job, own, rates[first : first + n_batches], keep)
+            n_done += len(own)
+            if self.out_of_time:
+                break
+        return total / n_done
+
+    def _batches_at_once(self) -> int:
+        """Return how many batches a kernel is given: no thread can be stopped inside of it."""
+        width = len(self.job.mask) // self.problem.n_outputs
+        work = self.batch * int(self.problem.local.layout.slots[-1]) * width
+        return max(1, _MOST_WORK // max(work, 1))
+
+    def _pass(
+        self, job: kernel.Job, order: np.ndarray, rates: np.ndarray, keep: np.float32
+    ) -> float:
+        """Run these rows through a kernel, and return their mean loss."""
         if self.split is not None:
             return self.split.run(order, self.batch, rates, keep)
         args = (self.workspace, len(self.always), order, self.batch, rates, keep)
-        return float(kernel.train_epoch(self.job, *args))
+        return float(kernel.train_epoch(job, *args))
+
+    def weigh_penalties(self, job: kernel.Job) -> None:
+        """Write the quadratic penalties, those by noise multiplied by what is measured now."""
+        weight = (self.noise * self.row_weights()).astype(np.float32)
+        band = np.multiply(self.scaled_band, weight[:, None], out=job.band)
+        band += self.fixed_band
 
     def squares(self, parameters: kernel.Parameters) -> np.ndarray:
         """Return the mean square over the terms of each table row."""
@@ -188,10 +227,11 @@ class AdamLoop(TrainingLoop):
         return self.cores.unpack(parameters)
 
 
-def _flat_rows(problem: Problem) -> kernel.FlatRows:
+def flat_rows(rows: Rows, weight_unit: float = 0.0) -> kernel.FlatRows:
+    """Return rows as the kernels take them; their weights in units of one row, or of their mean."""
     return kernel.FlatRows(
-        problem.local.index.ravel(),
-        problem.local.value.ravel(),
-        np.ascontiguousarray(problem.y, dtype=np.float32),
-        problem.unit_weights().astype(np.float32),
+        rows.local.index.ravel(),
+        rows.local.value.ravel(),
+        np.ascontiguousarray(rows.y, dtype=np.float32),
+        rows.unit_weights(weight_unit).astype(np.float32),
     )

@@ -20,7 +20,7 @@ from polyadic.data.features import LocalFeatures
 from polyadic.data.slots import check_maps, column_slots
 from polyadic.kernels import als as kernel
 from polyadic.kernels import banded
-from polyadic.kernels.losses import curvatures, weighted_losses
+from polyadic.kernels.losses import SOFTMAX, curvatures, weighted_losses
 from polyadic.kernels.simd import padded
 from polyadic.networks.cp import CPCores
 from polyadic.objective.penalties import Norm, band_product
@@ -124,6 +124,19 @@ class TensorNorm:
         return out
 
 
+def start_curvature(problem: Problem, row_weight: np.ndarray) -> np.ndarray:
+    """Return the array of curvatures: (n, 1) where all outputs share one, (n, L) otherwise.
+
+    That of a quadratic loss never changes. Of all other losses only softmax has a kernel that
+    writes one curvature per row; the others write one per output, whatever the loss declares.
+    """
+    loss = problem.loss
+    if loss.quadratic:
+        return 2.0 * row_weight[:, None]
+    shared = loss.shared_curvature and loss.code == SOFTMAX
+    return np.empty((len(row_weight), 1 if shared else problem.n_outputs))
+
+
 class AlsLoop(TrainingLoop):
     """A run in double precision. The parameters are cores."""
 
@@ -161,10 +174,7 @@ class AlsLoop(TrainingLoop):
         self.slopes = np.empty_like(self.raw)
         self.compiled_loss = problem.loss.compiled()
         self.compiled_curvature = problem.loss.compiled_curvature()
-        shared = problem.loss.shared_curvature
-        self.curvature = np.empty((len(local), 1 if shared else n_outputs))
-        if problem.loss.quadratic:
-            self.curvature[:, 0] = 2.0 * self.row_weight
+        self.curvature = start_curvature(problem, self.row_weight)
         self.refresh()
         self.order = self.column_order()
         self.norms = [] if problem.norm is None else [TensorNorm(problem.norm, by_noise=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, Self
@@ -11,6 +12,29 @@ import numpy as np
 from polyadic.maps.base import FeatureMap
 from polyadic.objective.losses import Loss
 from polyadic.objective.problem import Problem
+
+
+class Deadline(float):
+    """A time of `time.perf_counter` at which a fit ends, or earlier, where it is stopped.
+
+    >>> deadline = Deadline(np.inf)
+    >>> deadline.over
+    False
+    >>> deadline.stop()
+    >>> deadline.over
+    True
+    """
+
+    stopped = False
+
+    def stop(self) -> None:
+        """Let the deadline be over now, for all threads that look at it."""
+        self.stopped = True
+
+    @property
+    def over(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.stopped or time.perf_counter() >= self
 
 
 @dataclass
@@ -93,7 +117,7 @@ class Solver(Protocol):
         """Largest number of epochs."""
         ...
 
-    def until(self, deadline: float | None) -> Self:
+    def until(self, deadline: Deadline | None) -> Self:
         """Return the same solver with a deadline: see `loop.Schedule`."""
         ...
 

@@ -25,7 +25,7 @@ from polyadic.kernels.losses import curvatures, weighted_losses
 from polyadic.networks.cores import Cores
 from polyadic.objective.penalties import band_product
 from polyadic.objective.problem import Problem
-from polyadic.solvers.als import HALVINGS, MAX_SWEEPS, PATIENCE, TINY
+from polyadic.solvers.als import HALVINGS, MAX_SWEEPS, PATIENCE, TINY, start_curvature
 from polyadic.solvers.contract import Report, Solution, SolverSettings, check
 from polyadic.solvers.loop import Schedule, TrainingLoop
 
@@ -166,9 +166,8 @@ class CoreLoop(TrainingLoop):
         self.y = np.ascontiguousarray(problem.y, dtype=np.float64)
         self.loss_form = problem.loss.compiled()
         self.curvature_form = problem.loss.compiled_curvature()
-        shared = problem.loss.shared_curvature
         self.slopes = np.empty((len(local), problem.n_outputs))
-        self.curvature = np.empty((len(local), 1 if shared else problem.n_outputs))
+        self.curvature = start_curvature(problem, self.row_weight)
         self.bands = problem.fixed.bands
         self.raw = self.predicted()
 
@@ -218,7 +217,8 @@ class CoreLoop(TrainingLoop):
     def model(self) -> None:
         """Write slopes and curvatures of the loss at the present predictions."""
         self.measured(self.raw)
-        curvatures(self.curvature_form, self.y, self.row_weight, self.raw, self.curvature)
+        if not self.problem.loss.quadratic:
+            curvatures(self.curvature_form, self.y, self.row_weight, self.raw, self.curvature)
 
     # ---- a sweep --------------------------------------------------------------------------------
 

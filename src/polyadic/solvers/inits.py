@@ -140,8 +140,8 @@ class Linear:
     """Start from the linear model on the basis elements (paper, section VII).
 
     The linear model is logistic regression with C = 1 for two classes, least squares for the
-    squared error, and the minimum of the loss plus |slopes|^2 / (2 n) otherwise. Under the squared
-    error, the log-odds of two classes are scaled to fit the labels -1 and +1.
+    squared error, and the minimum of the loss plus the squares of the slopes, over 2 n, otherwise.
+    Under the squared error, the log-odds of two classes are scaled to fit the labels -1 and +1.
 
     If R >= N L, term (l, n) is column n's part of output l as in the paper; terms beyond those
     start near one with an output weight of zero. Otherwise the linear solution becomes the additive

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -12,7 +11,7 @@ import numpy as np
 from polyadic.data.features import LocalFeatures
 from polyadic.kernels.cp import GUARD
 from polyadic.objective.problem import Problem, Rows
-from polyadic.solvers.contract import Report, Solution
+from polyadic.solvers.contract import Deadline, Report, Solution
 
 SCHEDULES = ("constant", "one_cycle")
 # Where nothing else is said, chosen by hand.
@@ -50,8 +49,8 @@ class Schedule:
         the loss rises far above its best. In either case the best epoch is kept.
     tol : float
         Progress of less than this share of the loss does not count.
-    deadline : float or None
-        Stop after the epoch in which `time.perf_counter` reaches this time.
+    deadline : Deadline or None
+        Stop soon after `time.perf_counter` has reached this time, or it was stopped.
     max_checks : int or None
         How often to measure the loss, at most: on a small table that takes as long as an epoch.
         None: after every epoch.
@@ -64,7 +63,7 @@ class Schedule:
     ema_decay: float = 0.99
     n_iter_no_change: int | None = None
     tol: float = 1e-5
-    deadline: float | None = None
+    deadline: Deadline | None = None
     max_checks: int | None = None
 
     @property
@@ -76,7 +75,7 @@ class Schedule:
         """
         return 1 if self.max_checks is None else max(1, -(-self.max_iter // self.max_checks))
 
-    def until(self, deadline: float | None) -> Self:
+    def until(self, deadline: Deadline | None) -> Self:
         """Return the same solver with a deadline."""
         return replace(self, deadline=deadline)
 
@@ -117,10 +116,13 @@ class TrainingLoop(ABC):
 
     noise_pace = 0.2  # share by which the noise moves to the measured loss in an epoch
 
-    def __init__(self, settings: Schedule, problem: Problem, cores: Any):
+    def __init__(
+        self, settings: Schedule, problem: Problem, cores: Any, n_batches: int | None = None
+    ):
         self.settings, self.problem, self.cores = settings, problem, cores
         self.batch = min(settings.batch_size, len(problem.local))
-        self.n_batches = -(-len(problem.local) // self.batch)
+        # Of one epoch; given where the problem has a part of the rows only.
+        self.n_batches = n_batches or -(-len(problem.local) // self.batch)
         self.noise = _FIRST_NOISE if problem.loss.location_scale else 0.5
         self.history: dict[str, list[float]] = {"train_loss": [], "learning_rate": []}
         if problem.held_out is not None:
@@ -278,7 +280,7 @@ class TrainingLoop(ABC):
     def out_of_time(self) -> bool:
         """Whether the deadline has passed."""
         deadline = self.settings.deadline
-        return deadline is not None and time.perf_counter() >= deadline
+        return deadline is not None and deadline.over
 
     def should_stop(self) -> bool:
         """Return whether to stop now."""

@@ -131,12 +131,15 @@ class RiemannianLoop(TrainingLoop):
     def train(self, rates: np.ndarray, rng: np.random.Generator) -> float:
         """Take one pass over the rows."""
         order = rng.permutation(len(self.problem.local))
-        total = 0.0
+        total, n_done = 0.0, 0
         with np.errstate(over="ignore", invalid="ignore"):
             for j, rate in enumerate(rates):
                 rows = order[j * self.batch : (j + 1) * self.batch]
                 total += self._step(rows, float(rate))
-        return total / len(order)
+                n_done += len(rows)
+                if self.out_of_time:
+                    break
+        return total / n_done
 
     def _step(self, rows: np.ndarray, rate: float) -> float:
         """Move the point by one batch and return the sum of its losses, without penalties."""

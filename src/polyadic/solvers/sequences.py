@@ -15,7 +15,7 @@ from polyadic.objective.problem import Problem
 from polyadic.solvers.adam import Adam
 from polyadic.solvers.als import ALS, MAX_SWEEPS, PATIENCE
 from polyadic.solvers.blocks import sweep_cost
-from polyadic.solvers.contract import Report, Solution, Solver, SolverSettings, check
+from polyadic.solvers.contract import Deadline, Report, Solution, Solver, SolverSettings, check
 
 _START_SWEEPS = 1  # of "als+adam": a second sweep costs more than it gains
 _UNBALANCED = 4.0  # a factor more than this times larger or smaller than one; chosen by hand
@@ -45,7 +45,7 @@ class Sequence(ABC):
     def from_settings(cls, settings: SolverSettings) -> Solver:
         """Return the solver of a fit."""
 
-    def until(self, deadline: float | None) -> Self:
+    def until(self, deadline: Deadline | None) -> Self:
         """Return the same solver with a deadline."""
         return replace(self, first=self.first.until(deadline), second=self.second.until(deadline))
 

@@ -80,7 +80,7 @@ class TorchLoop(TrainingLoop):
         order = torch.as_tensor(rng.permutation(len(self.problem.local)), device=self.device)
         weight = self._tensor(self.noise * self.row_weights()[:, None])
         band = self.bands[0] + weight * self.bands[1]
-        total = torch.zeros((), device=self.device)
+        total, n_done = torch.zeros((), device=self.device), 0
         flushed = np.float32(1e-38) * np.float32(0.1) == 0  # as the caller has set it
         torch.set_flush_denormal(True)  # x86 is a hundred times slower on denormal numbers
         try:
@@ -89,13 +89,16 @@ class TorchLoop(TrainingLoop):
                 for group in self.optimiser.param_groups:
                     group["lr"] = float(rate)
                 total += self._step(rows, band) * len(rows)
+                n_done += len(rows)
                 with torch.no_grad():  # or the average would keep the graph of every step
                     torch._foreach_lerp_(
                         self.average, self.network.parameters(), 1.0 - self.settings.ema_decay
                     )
+                if self.out_of_time:
+                    break
         finally:
             torch.set_flush_denormal(bool(flushed))
-        return float(total) / len(order)
+        return float(total) / n_done
 
     def _step(self, rows: torch.Tensor, band: torch.Tensor) -> torch.Tensor:
         """Move the parameters by one batch and return its loss, without penalties."""

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from joblib import Parallel, delayed
+from joblib.parallel import get_active_backend
 
 from polyadic.data.rows import CodedRows, column_seeds, folds
 from polyadic.maps.base import FeatureMap
 from polyadic.networks.cp import CPCores
 from polyadic.objective import penalties
 from polyadic.objective.problem import Problem, Rows
-from polyadic.solvers.contract import Solution, Solver
+from polyadic.solvers.blas import one_blas_thread
+from polyadic.solvers.contract import Deadline, Solution, Solver
+from polyadic.solvers.inits import Start
+from polyadic.training.checkpoints import Checkpoint, name_of
 from polyadic.training.merge import Member
 from polyadic.training.plan import Plan
 from polyadic.training.screening import seeded
@@ -40,11 +46,17 @@ class Pool:
     """Threads for the fits of all strategies of a plan.
 
     With one job everything stays in the calling thread: torch starts threads of its own for every
-    thread that calls it, and they slow each other down.
+    thread that calls it, and they slow each other down. `spreads` tells that the user has chosen a
+    backend of joblib that has other processes, such as those of Ray or Dask: fits are then handed
+    to it.
+
+    An error in the calling thread, such as that of Ctrl-C, stops all threads: `deadline` is over
+    for them, and what they have not begun is left out.
     """
 
-    def __init__(self, n_jobs: int):
-        self.n_jobs = n_jobs
+    def __init__(self, n_jobs: int, deadline: Deadline | None = None):
+        self.n_jobs, self.deadline = n_jobs, deadline
+        self.spreads = n_jobs > 1 and not _is_local(get_active_backend()[0])
         self.threads = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
 
     def __enter__(self) -> Pool:
@@ -58,14 +70,35 @@ class Pool:
         """Do the work for every task, n_jobs at a time."""
         if self.threads is None or (self.n_jobs == 1 and len(tasks) < 2):
             return [work(task) for task in tasks]
-        return list(self.threads.map(work, tasks))
+        with self.stopped_by_errors():
+            return list(self.threads.map(work, tasks))
 
     def side_by_side(self, works: Sequence[Callable[[], Any]]) -> list:
-        """Call functions that hand their work to `run`, so that it shares the same threads."""
-        if self.threads is None or len(works) < 2:
+        """Call functions that hand their work to `run`, so that it shares the same threads.
+
+        Where fits are spread, one after the other: a backend belongs to the thread that chose it.
+        """
+        if self.threads is None or self.spreads or len(works) < 2:
             return [work() for work in works]
-        with ThreadPoolExecutor(len(works)) as waiting:
+        with ThreadPoolExecutor(len(works)) as waiting, self.stopped_by_errors():
             return [future.result() for future in [waiting.submit(work) for work in works]]
+
+    @contextmanager
+    def stopped_by_errors(self) -> Iterator[None]:
+        """Stop all threads where an error comes up, which would else wait for them to finish."""
+        try:
+            yield
+        except BaseException:
+            if self.deadline is not None:
+                self.deadline.stop()
+            if self.threads is not None:
+                self.threads.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _is_local(backend: Any) -> bool:
+    """Tell whether a backend of joblib is one of its own: threads do better than its processes."""
+    return type(backend).__module__ == "joblib._parallel_backends"
 
 
 class Built(NamedTuple):
@@ -87,10 +120,11 @@ class Fits:
         held_out: CodedRows | None,
         pool: Pool,
         watch: Watch | None = None,
-        deadline: float | None = None,
+        deadline: Deadline | None = None,
+        checkpoint: Checkpoint | None = None,
     ):
         self.plan, self.rows, self.held_out = plan, rows, held_out
-        self.pool, self.deadline = pool, deadline
+        self.pool, self.deadline, self.checkpoint = pool, deadline, checkpoint
         self.watch = Watch() if watch is None else watch
         self.column_seeds = column_seeds(rows.columns)
         every = range(len(rows.columns))
@@ -102,7 +136,7 @@ class Fits:
     @property
     def out_of_time(self) -> bool:
         """Whether the deadline has passed, or someone who watches has asked to end the fit."""
-        late = self.deadline is not None and time.perf_counter() >= self.deadline
+        late = self.deadline is not None and self.deadline.over
         return late or self.watch.stopped
 
     def run(self, kind: str, fits: Sequence[Fit], some_will_do: bool = False) -> list[Member]:
@@ -110,14 +144,34 @@ class Fits:
 
         With `some_will_do`, fits that would start after the deadline are left out.
         """
+        spread: list[Solution | None] = [None] * len(fits)
+        if self.pool.spreads and len(fits) > 1 and not self.out_of_time:
+            spread = self.solve_apart(fits)
 
-        def one(fit: Fit) -> Member | None:
-            if some_will_do and self.out_of_time:
+        def one(task: tuple[Fit, Solution | None]) -> Member | None:
+            fit, found = task
+            if some_will_do and self.out_of_time and found is None:
                 return None
             with self.watch.step(self.plan.strategy.name, kind, fit.solver.max_iter) as step:
-                return self.train_one(fit, step)
+                return self.train_one(fit, step, found)
 
-        return [member for member in self.pool.run(one, fits) if member is not None]
+        tasks = list(zip(fits, spread))
+        return [member for member in self.pool.run(one, tasks) if member is not None]
+
+    def solve_apart(self, fits: Sequence[Fit]) -> list[Solution | None]:
+        """Let the processes of joblib's backend find solutions, where the checkpoint has none."""
+        left = None if self.deadline is None else float(self.deadline) - time.perf_counter()
+        share = (self.plan, self.rows, self.held_out, left)
+        is_new = [self.kept(fit) is None for fit in fits]
+        tasks = [delayed(_solve_apart)(*share, fit) for fit, new in zip(fits, is_new) if new]
+        found = iter(Parallel(self.pool.n_jobs)(tasks))
+        return [next(found) if new else None for new in is_new]
+
+    def kept(self, fit: Fit) -> Solution | None:
+        """Return the solution of a fit that the checkpoint has, if any."""
+        if self.checkpoint is None:
+            return None
+        return self.checkpoint.solution(name_of(fit, self.plan.strategy.name))
 
     def run_more(self, kind: str, fits: Sequence[Fit], some_will_do: bool = False) -> list[Member]:
         """Train pilots or members that the plan did not count on."""
@@ -128,30 +182,41 @@ class Fits:
         """Tell those who watch that there is more to do than the plan counts."""
         self.watch.expect(self.plan.strategy.name, kind, n_steps, n_epochs)
 
-    def train_one(self, fit: Fit, step: Progressing) -> Member:
-        """Train a pilot or a member."""
+    def train_one(self, fit: Fit, step: Progressing, known: Solution | None = None) -> Member:
+        """Train a pilot or a member, unless it is known or in the checkpoint."""
         plan, number = self.plan, fit.number
         built = self.built(number, fit.all_rows)
-        problem = plan.strategy.regularise(built.problem, built.own_maps, fit.strength)
-        seeds = [self.column_seeds[n] for n in self.columns]
-        rngs = [np.random.default_rng((plan.seed, number, own)) for own in seeds]
-        rng = np.random.default_rng((plan.seed, number))
-        start = plan.init.start(problem, fit.rank, [*rngs, rng])
-        cores = start.cores if fit.start is None else fit.start
-        if fit.start is None and plan.seeds:
-            columns = [self.rows.columns[n] for n in self.columns]
-            cores = seeded(cores, plan.seeds, columns, built.own_maps, self.columns)
 
         def member(solution: Solution) -> Member:
             return Member(built.own_maps, solution, fit.strength, number, plan.strategy.name)
 
-        report = step.reporter(
-            problem.held_out is not None, lambda now: self.on_all_columns(member(Solution(now)))
-        )
-        solver = fit.solver.until(self.deadline)
-        found = solver.solve(problem, cores, start.free, rng, report, resumed=fit.resumed)
+        found = known or self.kept(fit)
+        if found is None:
+            problem = plan.strategy.regularise(built.problem, built.own_maps, fit.strength)
+            rng = np.random.default_rng((plan.seed, number))
+            start = self.start(problem, fit.rank, number, rng)
+            cores = start.cores if fit.start is None else fit.start
+            if fit.start is None and plan.seeds:
+                columns = [self.rows.columns[n] for n in self.columns]
+                cores = seeded(cores, plan.seeds, columns, built.own_maps, self.columns)
+            report = step.reporter(
+                problem.held_out is not None, lambda now: self.on_all_columns(member(Solution(now)))
+            )
+            solver = fit.solver.until(self.deadline)
+            found = known = solver.solve(
+                problem, cores, start.free, rng, report, resumed=fit.resumed
+            )
+        if self.checkpoint is not None and known is not None and not self.out_of_time:
+            name = name_of(fit, plan.strategy.name)
+            self.checkpoint.keep_solution(name, found)
         step.member = lambda: self.on_all_columns(member(found))
         return member(found)
+
+    def start(self, problem: Problem, rank: int, number: int, rng: np.random.Generator) -> Start:
+        """Return what a member starts from; every column has random numbers of its own."""
+        seed, seeds = self.plan.seed, [self.column_seeds[n] for n in self.columns]
+        rngs = [np.random.default_rng((seed, number, own)) for own in seeds]
+        return self.plan.init.start(problem, rank, [*rngs, rng])
 
     def built(self, number: int, all_rows: bool) -> Built:
         """Return maps and problem of a member: the same for all strengths."""
@@ -204,6 +269,19 @@ class Fits:
             factors[n] = factor
         solution = replace(member.solution, cores=replace(cores, factors=factors))
         return replace(member, maps=maps, solution=solution)
+
+
+def _solve_apart(
+    plan: Plan, rows: CodedRows, held_out: CodedRows | None, left: float | None, fit: Fit
+) -> Solution:
+    """Find the solution of one fit in another process, to the same bits; `left` are seconds."""
+    deadline = None if left is None else Deadline(time.perf_counter() + left)
+    fits = Fits(plan, rows, held_out, Pool(1), deadline=deadline)
+    with (
+        one_blas_thread() if plan.mixed else nullcontext(),
+        fits.watch.step(plan.strategy.name, "", fit.solver.max_iter) as step,
+    ):
+        return fits.train_one(fit, step).solution
 
 
 def assign_folds(plan: Plan, rows: CodedRows) -> np.ndarray | None:

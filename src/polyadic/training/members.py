@@ -22,10 +22,11 @@ from polyadic.kernels.examples import Form, Needs
 from polyadic.kernels.losses import OWN
 from polyadic.networks.cp import CPCores
 from polyadic.solvers.blas import one_blas_thread
-from polyadic.solvers.contract import Solution, Solver
+from polyadic.solvers.contract import Deadline, Solution, Solver
 from polyadic.solvers.inits import NearOne
 from polyadic.solvers.threads import MANY_SLOTS
 from polyadic.training import mixing
+from polyadic.training.checkpoints import Checkpoint
 from polyadic.training.compiling import prepare_fit
 from polyadic.training.fits import Fit, Fits, Pool, assign_folds, build_problem, hold_out
 from polyadic.training.forest import NAME, TreeTraining
@@ -90,12 +91,16 @@ def train(
     rows: CodedRows,
     held_out: CodedRows | None,
     listeners: Sequence[Listener] = (),
-    deadline: float | None = None,
+    deadline: Deadline | None = None,
+    checkpoint: Checkpoint | None = None,
+    extend: Callable[[StrategyTraining], None] | None = None,
 ) -> Training:
     """Train all members of a plan, and tell listeners how it goes.
 
     The result depends on the plan's seed, not on how many members are trained at a time. `deadline`
-    is a time of `time.perf_counter` after which nothing more is started.
+    is a time of `time.perf_counter` after which nothing more is started. What is finished is kept
+    in the checkpoint. `extend` trains the members of the first strategy further, before shares are
+    found.
     """
     prepare_kernels(plan)
     watch = Watch(listeners)
@@ -104,9 +109,9 @@ def train(
         if plan.resume_from is not None:
             member = _resume(plan, rows, held_out, watch, deadline)
             return Training([member], attributes=plan.strategy.fitted_attributes(member.strength))
-        with Pool(plan.n_jobs) as pool:
+        with Pool(plan.n_jobs, deadline) as pool:
             own = [
-                StrategyTraining(Fits(one, rows, held_out, pool, watch, deadline))
+                StrategyTraining(Fits(one, rows, held_out, pool, watch, deadline, checkpoint))
                 for one in (plan, *plan.others)
             ]
             beside: list[LinearTraining | TreeTraining] = []
@@ -124,6 +129,8 @@ def train(
                     for one in beside
                 ]
                 pool.side_by_side([*works, *(one.train for one in own)])
+                if extend is not None:
+                    extend(own[0])
                 return _mix(own, beside, rows, held_out)
     finally:
         watch.close()
@@ -414,10 +421,15 @@ def _find_shares(
     """Return the groups of members, their shares, and what is to be told of them."""
     told = [group for group in groups if all(m.solution.held_out is not None for m in group)]
     numbers = mixing.common_numbers(told) if told else []
+    loss, alone_will_do = fits.plan.loss, np.ones(1)
+    if not told:
+        return groups[:1], alone_will_do, []
     if len(told) < 2 or not numbers:
-        return (told or groups)[:1], np.ones(1), []
+        own = [member.number for member in told[0]]
+        y, weight = mixing.held_out_targets(rows, held_out, fits.fold_of, own)
+        raw = mixing.held_out_raw(told[0], fits.fold_of, own)
+        return told[:1], alone_will_do, _held_out_losses(fits.plan, y, raw, weight)
     groups = told
-    loss = fits.plan.loss
     y, weight = mixing.held_out_targets(rows, held_out, fits.fold_of, numbers)
     raws = np.array([mixing.held_out_raw(group, fits.fold_of, numbers) for group in groups])
     shares = _shares(groups, numbers, fits, y, weight, raws)
@@ -426,7 +438,23 @@ def _find_shares(
     text = ", ".join(f"{group[0].kind} {share:.2f}" for group, share in zip(groups, shares))
     losses = ", ".join(f"{group[0].kind} {value:.4g}" for group, value in zip(groups, alone))
     why = f"held-out loss {mixed:.4g}; alone: {losses}"
-    return groups, shares, [Choice("shares", text, why)]
+    measured = _held_out_losses(fits.plan, y, np.tensordot(shares, raws, 1), weight)
+    return groups, shares, [Choice("shares", text, why), *measured]
+
+
+def _held_out_losses(
+    plan: Plan, y: np.ndarray, raw: np.ndarray, weight: np.ndarray
+) -> list[Choice]:
+    """Return the loss of held-out rows, and that of the constant that training starts from.
+
+    Not a choice, but what all of them came to: on the scale of the target in training.
+    """
+    found = plan.loss.value(y, raw, weight)
+    constant = plan.loss.value(y, np.broadcast_to(plan.intercept, raw.shape), weight)
+    return [
+        Choice("held-out loss", f"{found:.4g}", "of the model, on the scale of training"),
+        Choice("constant loss", f"{constant:.4g}", "of a constant prediction, on the same rows"),
+    ]
 
 
 def _shares(
@@ -481,7 +509,7 @@ def _resume(
     rows: CodedRows,
     held_out: CodedRows | None,
     watch: Watch,
-    deadline: float | None,
+    deadline: Deadline | None,
 ) -> Member:
     """Train a fitted model further; keep it as it is where that does not help."""
     fold_of = assign_folds(plan, rows) if plan.strategy.holds_out_rows else None

@@ -104,6 +104,8 @@ class Task:
     seed, n_jobs : int
     two_classes : bool
         Whether y are two classes.
+    memory : float or None
+        Bytes that the fit may take, where there is a limit.
     """
 
     loss: Loss
@@ -114,6 +116,7 @@ class Task:
     seed: int
     n_jobs: int = 1
     two_classes: bool = False
+    memory: float | None = None
 
     def baseline(self) -> np.ndarray:
         """Return the intercept to start from, (L,)."""

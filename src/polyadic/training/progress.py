@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import Counter
@@ -12,7 +13,10 @@ import numpy as np
 from polyadic.training.plan import Work
 from polyadic.training.watch import GetMember, Key, Step
 
-_WIDTH = 30  # characters of the bar itself
+# Characters of the bar itself. In a terminal that is narrower than the whole line may become, the
+# bar is short and so are the texts; there, a line that wraps could not be drawn over.
+_WIDTH, _SHORT_WIDTH = 30, 10
+_WIDE = 150
 _PAUSE = 0.1  # seconds between two drawings at least
 _TINY = 1e-9  # seconds that a unit of work takes at least
 _NO_KEY: Key = ("", "")  # of work that has no parts
@@ -137,10 +141,29 @@ class Progress:
 
     def line(self) -> str:
         """Return the bar as text; of the steps that run side by side, the last has the phase."""
-        filled = int(self.share * _WIDTH)
-        bar = "#" * filled + "-" * (_WIDTH - filled)
-        parts = [f"{self.title} [{bar}] {int(100 * self.share):3d}%", self._phase, self._loss()]
-        return "  ".join(part for part in (*parts, self._time()) if part)
+        width = self._columns()
+        if width >= _WIDE:
+            parts = [f"{self.title} {self._bar(_WIDTH)}", self._phase, self._loss(), self._time()]
+            return "  ".join(part for part in parts if part)
+        for phase in (self._phase, self._phase.split(": ")[-1]):  # without the strategy
+            parts = [self._bar(_SHORT_WIDTH), phase or self.title]
+            parts += [self._loss().replace(" loss", "", 1), self._time(True)]
+            line = "  ".join(part for part in parts if part)
+            if len(line) < width:
+                break
+        return line[: width - 1]
+
+    def _bar(self, width: int) -> str:
+        """Return the bar itself, and the share in per cent."""
+        filled = int(self.share * width)
+        return f"[{'#' * filled}{'-' * (width - filled)}] {int(100 * self.share):3d}%"
+
+    def _columns(self) -> int:
+        """Return the width of the terminal; where it is not known, there is no limit."""
+        try:
+            return os.get_terminal_size(self.stream.fileno()).columns or _WIDE
+        except (OSError, ValueError, AttributeError):
+            return _WIDE
 
     def _loss(self) -> str:
         """Return the lowest loss so far as text, of held-out rows where there are any."""
@@ -149,13 +172,17 @@ class Progress:
                 return f"{name} {self.losses[held_out]:.4g}"
         return ""
 
-    def _time(self) -> str:
-        """Return the time so far as text, and what is left if as many threads go on as before."""
+    def _time(self, short: bool = False) -> str:
+        """Return the time so far as text, and what is left if as many threads go on as before.
+
+        In a short text, what is left alone.
+        """
         seconds = time.perf_counter() - self._start
         busy = sum(self._seconds.values())
         if self.share >= 1.0 or self.share < _FIRST_SHARE or busy <= 0.0:
             return f"{seconds:.1f} s"
-        return f"{seconds:.1f} s, about {self.seconds_left() * seconds / busy:.0f} s left"
+        left = f"{self.seconds_left() * seconds / busy:.0f} s left"
+        return left if short else f"{seconds:.1f} s, about {left}"
 
     def close(self) -> None:
         """Draw the finished bar."""

@@ -44,8 +44,10 @@ CP_PEAK_RATE = 0.015
 TN_PEAK_RATE = 0.005
 
 # Working memory of least squares in units of 24 bytes, 4.8 GB in all; above it, solver="auto" uses
-# Adam alone. Chosen by hand.
-_MOST_MEMORY = 2e8
+# Adam alone. Chosen by hand. Where a fit may take so many bytes only, a quarter of them for each of
+# two members that are trained at the same time, but 0.1 GB at least.
+_MOST_MEMORY, _MEMORY_UNIT = 2e8, 24
+_SHARE_OF_BUDGET, _LEAST_MEMORY = 0.125, 4e6
 # Pilots may find that training should be up to this many times as long as usual, and at a peak rate
 # that is this many times higher, but not at one above this. Chosen by hand.
 _LONGEST = 4
@@ -57,6 +59,14 @@ _FEWEST_ROWS = 5  # held-out rows; the loss of fewer says nothing. Chosen by han
 
 
 # ---- what all estimators share ---------------------------------------------------------------
+
+
+def _memory_limit(task: Task) -> float:
+    """Return the working memory that least squares may take, in its units."""
+    if task.memory is None:
+        return _MOST_MEMORY
+    share = _SHARE_OF_BUDGET * task.memory / _MEMORY_UNIT
+    return min(_MOST_MEMORY, max(share, _LEAST_MEMORY))
 
 
 def _factor_penalties(params: Settings) -> FactorPenalties:
@@ -195,7 +205,7 @@ def _mixes(params: CPSettings, init: inits.Init, task: Task) -> bool:
         and task.loss.code in (SQUARED, LOGISTIC, SOFTMAX)
         and dense_slots(task.maps) == 0
         and max(map(n_slots, task.maps)) <= MOST_SLOTS
-        and working_memory(task.maps, MixedPrior.ranks[0], 0) <= _MOST_MEMORY
+        and working_memory(task.maps, MixedPrior.ranks[0], 0) <= _memory_limit(task)
     )
 
 
@@ -399,7 +409,7 @@ def _solver_name(
         why = f"init={params.init!r} replaces a start by least squares"
     elif params.max_iter == 0:
         why = "max_iter=0: nothing is trained"
-    elif working_memory(maps, rank, 0) > _MOST_MEMORY:
+    elif working_memory(maps, rank, 0) > _memory_limit(decisions.task):
         why = "a column has too many elements for least squares"
     elif max(map(n_slots, maps)) > MOST_SLOTS:
         why = "a map has too many slots for least squares"
@@ -423,7 +433,8 @@ def _ranks(
         return params.rank, params.rank
     low, high = strategy.ranks
     if low < high:
-        fitting = (r for r in range(high, low, -8) if working_memory(maps, r, 0) <= _MOST_MEMORY)
+        limit = _memory_limit(decisions.task)
+        fitting = (r for r in range(high, low, -8) if working_memory(maps, r, 0) <= limit)
         high = next(fitting, low)
     if low < high:
         decisions.note("rank", f"{low} to {high}", "by the interaction that pilots find")

@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from polyadic.training.merge import Member
@@ -61,8 +62,21 @@ class Listener(Protocol):
         """Hear that the fit is done, or has failed."""
 
 
+_OF_EVERY_FIT: ContextVar[tuple[Listener, ...]] = ContextVar("listeners", default=())
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Let someone watch every fit that this thread starts, as one who may end it from outside."""
+    token = _OF_EVERY_FIT.set((*_OF_EVERY_FIT.get(), listener))
+    try:
+        yield
+    finally:
+        _OF_EVERY_FIT.reset(token)
+
+
 class Watch:
-    """Pass on what a fit tells to all listeners.
+    """Pass on what a fit tells to all listeners: its own, and those of every fit.
 
     Attributes
     ----------
@@ -72,7 +86,7 @@ class Watch:
     """
 
     def __init__(self, listeners: Sequence[Listener] = ()):
-        self.listeners = list(listeners)
+        self.listeners = [*listeners, *_OF_EVERY_FIT.get()]
         self.stopped = False
         self._has_parts = False
         self._begun: Counter[Key] = Counter()  # steps of each part and kind

@@ -37,14 +37,14 @@ class Loss:
     A loss of your own is a frozen dataclass that subclasses `Loss`. Its fields are its parameters,
     which must be numbers. It defines at least one of these forms:
 
-    value_and_slope(y, raw, *parameters) -> (value, slope)
+    `value_and_slope(y, raw, *parameters) -> (value, slope)`
         A static method on plain numbers, compiled by Numba: the loss of one output of one row, and
         its derivative with respect to raw. For engine="fused" and solver="riemannian".
-    curvature(y, raw, *parameters) -> number
+    `curvature(y, raw, *parameters) -> number`
         A static method as above: the second derivative of the loss, or that of a parabola that is
         nowhere below the loss and touches it at raw. For solver="als", which needs
         `value_and_slope` as well.
-    torch_losses(self, y, raw) -> (n,)
+    `torch_losses(self, y, raw) -> (n,)`
         On tensors (n, L): the loss of each row, its outputs added up. For engine="torch" and the
         tensor-network estimators.
 
