@@ -8,9 +8,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt $(O
 # Where rounding could matter: kernels, engines, estimators, explanations.
 ROUNDING := $(addprefix tests/test_,$(addsuffix .py,engine als losses penalties maps split \
 	target_knots estimators defaults odd_tables priors coefficients effects anova shapley trees joined boosting))
-BENCHMARKS := startup kernel scaling california als split ablation predict explain trees page formats riemannian mnist tabular/run
+BENCHMARKS := startup kernel scaling california als split ablation predict export explain trees page formats riemannian mnist tabular/run
 
-.PHONY: demo test test-target browser lint bench reproduce clean
+.PHONY: demo test test-target browser lint docs bench reproduce torture release-check clean
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -19,11 +19,11 @@ $(VENV)/.base: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.base
-	$(INSTALL) --editable '.[cli,plot,dev,torch]'
+	$(INSTALL) --editable '.[cli,plot,dev,docs,torch]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
-	$(INSTALL) --editable '.[cli,plot,dev,torch,bench]'
+	$(INSTALL) --editable '.[cli,plot,dev,docs,torch,bench]'
 	@touch $@
 
 demo: $(VENV)/.base
@@ -57,6 +57,14 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The site, into build/docs. A warning is an error, and so is a link inside it that leads nowhere. It is
+# always built anew: pages that were read before keep links to what was missing then.
+docs: $(VENV)/.dev
+	rm -rf build/docs build/doctrees
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky --builder html \
+	--doctree-dir build/doctrees docs build/docs
+	$(BIN)/python .ci/links.py build/docs
+
 bench: $(VENV)/.bench
 	@for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
@@ -64,5 +72,25 @@ bench: $(VENV)/.bench
 reproduce: $(VENV)/.bench
 	$(BIN)/python -m experiments $(if $(QUICK),--quick) $(if $(DOCS),--docs)
 
+$(VENV)/.torture: $(VENV)/.dev
+	$(INSTALL) --editable '.[cli,plot,dev,torch,torture]'
+	@touch $@
+
+# Attacks on files, tables, processes, threads and pages: docs/reliability.md. Each part goes on where
+# it stopped. PARTS, MINUTES (of each part), JOBS and SEED can be given. QUICK=1 takes about two minutes
+# in all, starts anew, and keeps no record.
+PARTS := files tables hashes faults load $(if $(QUICK),,reports peers)
+MINUTES := $(if $(QUICK),0.2,30)
+JOBS := 2
+torture: $(VENV)/.torture
+	@status=0; for part in $(PARTS); do PYTHONPATH=tests $(BIN)/python torture/$$part.py \
+	--seed $${SEED:-0} --minutes $(MINUTES) --jobs $(JOBS) $(if $(QUICK),--trial) || status=1; done; \
+	exit $$status
+
+# Builds wheel and sdist, and tries them in an empty environment per extra: some minutes, and much to
+# download. EXTRAS="cli plot" tries only these.
+release-check:
+	$(PYTHON) .ci/release.py $(EXTRAS)
+
 clean:
-	rm -rf $(VENV) demo results .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build demo results .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
