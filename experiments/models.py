@@ -340,13 +340,6 @@ def _hist(seed: int, regression: bool, categorical: list[str]) -> Any:
     return kind(random_state=seed)
 
 
-def _ebm(seed: int, regression: bool, categorical: list[str]) -> Any:
-    from interpret import glassbox
-
-    kind = "ExplainableBoostingRegressor" if regression else "ExplainableBoostingClassifier"
-    return getattr(glassbox, kind)(random_state=seed)
-
-
 def _default(seed: int, regression: bool, categorical: list[str]) -> Any:
     return (CPRegressor if regression else CPClassifier)(random_state=seed)
 
@@ -357,11 +350,9 @@ ADDITIONS: dict[str, Callable[..., Any]] = {
     "XGBoost": _xgboost,
     "CatBoost": _catboost,
     "HistGradientBoosting": _hist,
-    "explainable boosting machine": _ebm,
 }
 # Not random at their defaults: one fit is enough.
 DETERMINISTIC = ("LightGBM", "XGBoost")
-SLOW = "explainable boosting machine"  # minutes per fit, and hardly random: fitted once
 
 
 def addition(
@@ -372,9 +363,7 @@ def addition(
 
 
 def addition_seeds(name: str, experiment: str, scale: Scale) -> range:
-    """Return the seeds to fit an added model with; none for the slow one in a quick run."""
-    if name == SLOW:
-        return range(0 if scale.quick else 1)
+    """Return the seeds to fit an added model with."""
     return range(1) if name in DETERMINISTIC else scale.fits(experiment, name)
 
 

@@ -467,8 +467,7 @@ def section(found: Found, folder: Path) -> Section:
         f"as CP has, {EQUAL_EPOCHS} epochs at a rate of {RATE:g}, the order penalty chosen on a "
         "tenth of the training rows from three, no averaging; trained on nine tenths of the rows. "
         f"The ablation too is trained on nine tenths, {ABLATION_EPOCHS} epochs; the width of its "
-        f"random init is chosen on the tenth from {', '.join(f'{w:g}' for w in WIDTHS)}. The "
-        f"{models.SLOW} is fitted once.",
+        f"random init is chosen on the tenth from {', '.join(f'{w:g}' for w in WIDTHS)}.",
         tables,
         [Picture("figure_movielens.png", caption)],
         claims(found),

@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments import statistics
 from experiments.cells import FITS, Found, Scale, in_words
-from experiments.models import ADDITIONS, DETERMINISTIC, SLOW
+from experiments.models import ADDITIONS, DETERMINISTIC
 from experiments.published import CHECK_POINTS, Published
 from experiments.statistics import LEVEL
 
@@ -25,7 +25,7 @@ HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
 OWN = " (not in the paper)"  # marks a claim of this report
 ADDED = " (added)"
 _PACKAGES = ["polyadic", "numpy", "scikit-learn", "numba", "torch", "lightgbm", "xgboost"]
-_PACKAGES += ["catboost", "interpret"]
+_PACKAGES += ["catboost"]
 
 
 @dataclass(frozen=True)
@@ -270,8 +270,8 @@ def preface(scale: Scale, seconds: float, any_library: bool = False) -> str:
         f"The fits took {in_words(seconds)} in all.",
         f"Stochastic models are fitted with several seeds ({seeds_in_words(scale)}) and shown by "
         "mean, standard deviation (sd) and range; deterministic ones "
-        f"({', '.join(['linear and logistic regression', 'SVM', *DETERMINISTIC])}) and the "
-        f"{SLOW} once. A published figure is *{REACHED}* where the mean over seeds is as good, to "
+        f"({', '.join(['linear and logistic regression', 'SVM', *DETERMINISTIC])}) "
+        f"once. A published figure is *{REACHED}* where the mean over seeds is as good, to "
         "the digits given; otherwise the number of seeds is given that reach it. "
         f"A claim *{HOLDS}* or *{FAILS}* where the {LEVEL:.0%} interval of the mean "
         "difference over seeds (paired bootstrap, stretched for few seeds) is on one side of what "

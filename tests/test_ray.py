@@ -160,11 +160,13 @@ def test_a_killed_worker_is_replaced_and_the_model_is_that_of_one_machine(
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
+    usual = signal.getsignal(signal.SIGINT)
     model = CPRegressor(**SETTINGS)
     found = on_ray.fit(model, str(folder), "y", storage=tmp_path, num_workers=2)
     killer.join()
     ((done, workers),) = killed
     assert len(workers) == 2
+    assert signal.getsignal(signal.SIGINT) is usual
     assert 0 < done[0] < 100  # of all blocks of all passes, when it was killed
     assert found is model
     assert not list(tmp_path.glob("*/*")), "the fit has left files behind"
@@ -246,6 +248,7 @@ def test_retries_are_bounded(cluster, folder, tmp_path):
         workers.train(die)
     # Two, and one more where the last worker died while Ray Train was calling it.
     assert 2 <= len(list(attempts.iterdir())) <= 3
+    wait_for(lambda: ray.available_resources().get("CPU") == 2, 60)  # nothing stays reserved
 
 
 def test_joblibs_backend_finds_the_same_bits(cluster):

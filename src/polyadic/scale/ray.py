@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -255,11 +257,13 @@ class RayCluster:
         shared, failures = self.ray.put(work), 0
         while True:
             try:
-                self._trainer(shared, self.max_failures - failures).fit()
+                with _restored_interrupt():
+                    self._trainer(shared, self.max_failures - failures).fit()
                 return
             except ControllerError as error:
                 # Ray Train itself begins again after most deaths, but not where a worker dies
-                # while it is being called.
+                # while it is being called. What it had reserved for the workers, it then keeps.
+                self._free_workers()
                 died = isinstance(error.controller_failure, self.ray.exceptions.RayActorError)
                 failures += 1
                 if failures > self.max_failures or not died:
@@ -272,14 +276,28 @@ class RayCluster:
         """The folder of what Ray Train writes for itself; our states are elsewhere."""
         return self.storage / "ray"
 
+    @property
+    def _groups(self) -> Path:
+        """The folder in which workers note the placement groups that were reserved for them."""
+        return self._own_files / "groups"
+
+    def _free_workers(self) -> None:
+        """Give back what was reserved for the workers."""
+        from ray.util.placement_group import PlacementGroup, remove_placement_group
+
+        for path in self._groups.iterdir():
+            number = self.ray.PlacementGroupID(bytes.fromhex(path.name))
+            remove_placement_group(PlacementGroup(number))
+
     def _trainer(self, shared: Any, max_failures: int) -> Any:
         """Return what runs the shared work in all workers."""
         from ray.train import FailureConfig, RunConfig, ScalingConfig
         from ray.train.torch import TorchConfig, TorchTrainer
 
         shutil.rmtree(self._own_files, ignore_errors=True)
+        self._groups.mkdir(parents=True)
         return TorchTrainer(
-            partial(_train, shared),
+            partial(_train, shared, self._groups),
             train_loop_config={},
             torch_config=TorchConfig(backend="gloo"),
             scaling_config=ScalingConfig(
@@ -296,13 +314,32 @@ class RayCluster:
         )
 
 
+@contextmanager
+def _restored_interrupt() -> Iterator[None]:
+    """Restore what Ctrl-C does.
+
+    Ray Train leaves a handler of its own behind. It holds the process that controlled the training,
+    which would go on for ever, with the CPUs that it has reserved.
+    """
+    if threading.current_thread() is not threading.main_thread():  # it cannot have handlers
+        yield
+        return
+    usual = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
 def _call(work: Callable[..., Any], *task: Any) -> Any:
     return work(*task)
 
 
-def _train(shared: Any, config: dict) -> None:
+def _train(shared: Any, groups: Path, config: dict) -> None:
     """Be one worker of Ray Train, which has joined the workers by torch.distributed."""
-    _ray().get(shared)(Torch())
+    ray = _ray()
+    (groups / ray.util.get_current_placement_group().id.hex()).touch()
+    ray.get(shared)(Torch())
 
 
 def _lost_file(error: BaseException) -> FileNotFoundError | None:
