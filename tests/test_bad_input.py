@@ -53,6 +53,7 @@ def test_negative_zero_and_missing_weights_are_refused():
     refused("must not be negative, but its smallest entry is -1", sample_weight=-np.ones(20))
     refused("zero for every row", sample_weight=np.zeros(20))
     refused("Input sample_weight contains NaN", sample_weight=np.full(20, np.nan))
+    refused("sample_weight must be finite, got inf", sample_weight=np.inf)
 
 
 def test_text_in_an_array_is_refused():
@@ -118,6 +119,8 @@ def test_missing_labels_are_refused():
     bad = np.array(["a", "b"] * 10, dtype=object)
     bad[3] = None
     refused("missing labels", y=bad, model=CPClassifier(**FAST))
+    named = pd.Series(["a", "b"] * 9 + ["a", pd.NA], dtype="string")
+    refused("missing labels", y=named, model=CPClassifier(**FAST))
 
 
 def test_negative_counts_are_refused():

@@ -9,14 +9,18 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from streams import TINY, make_rows, write_rows
+from streams import TINY, make_rows, small_limits, write_rows
 
-from polyadic import CPRegressor
+from polyadic import CPClassifier, CPRegressor
+from polyadic.cli.interrupt import Interrupt
+from polyadic.estimators import cp_base
 from polyadic.networks.cp import CPCores
 from polyadic.solvers.contract import Solution
 from polyadic.training import fits
 from polyadic.training.checkpoints import Checkpoint
+from polyadic.training.watch import listening
 
 HERE = Path(__file__).parent
 FEATURES = ["a", "b", "kind"]
@@ -99,6 +103,47 @@ def test_finished_fits_are_not_trained_again(tmp_path, monkeypatch):
     assert n_kept(tmp_path)[0] == n_files
     with pytest.raises(pytest.fail.Exception, match="trained again"):
         CPRegressor(**{**how, "random_state": 1}).fit(X, y)
+
+
+class Stopped(Exception):
+    """What a fit raises that is to end before its first pilot."""
+
+
+def identity_of(model, source, y, monkeypatch):
+    """Return what the name of a fit's folder is made of."""
+
+    def stop(folder, identity):
+        raise Stopped(b"".join(identity))
+
+    monkeypatch.setattr(cp_base, "Checkpoint", stop)
+    with small_limits(), pytest.raises(Stopped) as found:
+        model.fit(source, y)
+    return found.value.args[0]
+
+
+@pytest.mark.parametrize("estimator", [CPRegressor, CPClassifier])
+def test_the_folder_of_a_streamed_fit_depends_on_the_rows_alone(tmp_path, monkeypatch, estimator):
+    y = "y" if estimator is CPRegressor else "label"
+    model = estimator(memory=TINY, random_state=0, checkpoint=tmp_path, n_members=1)
+    table = make_rows(1500).select([*FEATURES, y])
+    first = identity_of(model, table.to_batches, y, monkeypatch)
+    assert b" at 0x" not in first  # an address, which differs between processes
+    assert first == identity_of(model, table.to_batches, y, monkeypatch)
+    a = table["a"].to_numpy().copy()
+    a[[700, 701]] = a[[701, 700]]
+    other = table.set_column(0, "a", pa.array(a))
+    assert first != identity_of(model, other.to_batches, y, monkeypatch)
+
+
+def test_fits_that_were_cut_short_are_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(Checkpoint, "remove", lambda self: None)
+    interrupt = Interrupt(True)
+    interrupt.asked = True
+    table = make_rows(400)
+    how = {"n_members": 1, "max_iter": 20, "random_state": 0, "trees": False}
+    with listening(interrupt):
+        CPRegressor(**how, checkpoint=tmp_path).fit(table.select(FEATURES), table["y"].to_numpy())
+    assert n_kept(tmp_path)[0] == 0
 
 
 def test_a_damaged_file_is_trained_again(tmp_path):

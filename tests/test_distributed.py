@@ -102,6 +102,14 @@ def test_members_are_spread_over_workers(how, tmp_path):
     assert error[0] < 1.5 * error[1] < 0.1 * y.var()
 
 
+def test_members_share_a_shard_where_there_are_fewer_blocks(tmp_path):
+    table = rows_of("y", n=600)
+    model = CPRegressor(memory="1GB", **{**QUICK, "n_members": 3})
+    found = fit_by_threads(model, table, "y", tmp_path, "shards", lengths=[600])
+    y = table["y"].to_numpy()
+    assert np.mean((raw(found, table)[:, 0] - y) ** 2) < 0.2 * y.var()
+
+
 def test_the_number_of_workers_and_of_parts_has_no_effect(tmp_path):
     table = rows_of("y")
     make = lambda: CPRegressor(memory=TINY, **QUICK)  # noqa: E731

@@ -1,5 +1,8 @@
 """Fits of tables that are read in parts: the same answers as in memory, and what is refused."""
 
+import os
+import resource
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -43,7 +46,6 @@ def test_blocks_hold_every_row_once_at_random(tmp_path):
         for part in np.array_split(np.arange(900), 5):
             rows = CodedRows([c[part] for c in coded], y[part], weight[part])
             store.add(rows, block_of[part])
-        store.finish()
         read = list(store.blocks([2, 0, 3, 1]))
         folder = store.folder
         assert store.n_rows == 900
@@ -100,7 +102,7 @@ def test_one_block_is_trained_to_the_same_bits_as_in_memory():
     whole = solver.solve(problem, start.cores, start.free, np.random.default_rng(5))
     local = problem.local
     share = np.split(local.counts()[2:-2] / 700, np.cumsum(local.dims)[:-1])
-    loop = BlockLoop(solver, problem, start.cores, start.free, -(-700 // 32), share)
+    loop = BlockLoop(solver, problem, start.cores, start.free, -(-700 // 32), share, 6)
     order, rates = np.random.default_rng(5), solver.rates(6 * loop.n_batches)
     for part in np.split(rates, 6):
         loop.train_block(problem.rows, part, order)
@@ -112,23 +114,52 @@ def test_one_block_is_trained_to_the_same_bits_as_in_memory():
     np.testing.assert_array_equal(whole.held_out, streamed.held_out)
 
 
-def test_a_loop_goes_on_from_its_snapshot_to_the_same_bits(tmp_path):
-    rng = np.random.default_rng(1)
-    x = rng.uniform(size=(300, 2))
+def small_problem():
+    """Return a problem of 300 rows, a start, and shares of the rows that use each element."""
+    x = np.random.default_rng(1).uniform(size=(300, 2))
     rows = CodedRows(list(x.T), x[:, :1] * x[:, 1:], np.ones(300))
     maps = [Hat(8).fit(c) for c in rows.columns]
     own = Rows.encode(rows, maps)
     problem = Problem(own, own, SquaredError(), np.zeros(1), [m.degrees for m in maps])
     start = NearOne().start(problem, 8, [np.random.default_rng(k) for k in range(3)])
-    solver = Adam(max_iter=4, batch_size=32)
-    share = [np.full(m.dim, 0.3) for m in maps]
+    return problem, start, [np.full(m.dim, 0.3) for m in maps]
+
+
+def test_a_loss_that_rises_at_first_ends_no_run():
+    """Patience counts checks of the loss, not passes over all rows, of which there may be one."""
+    problem, start, share = small_problem()
+    solver = Adam(max_iter=1, batch_size=32)
+    loop = BlockLoop(solver, problem, start.cores, start.free, 10, share, 40)
+    loop.best_loss, loop.latest = 0.010, 0.012
+    for n_checks, stops in ((1, False), (9, False), (10, True)):
+        loop.history["train_loss"] = [0.01] * n_checks
+        assert loop.should_stop() == stops
+
+
+def test_a_table_may_have_more_blocks_than_files_may_be_open(tmp_path):
+    columns, coded = Columns.learn(features(make_rows(300)))
+    rows = CodedRows(coded, np.zeros((300, 1)), np.ones(300))
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    n_blocks = len(os.listdir("/proc/self/fd")) + 60
+    resource.setrlimit(resource.RLIMIT_NOFILE, (n_blocks - 20, usual[1]))
+    try:
+        with RowStore(columns.columns, 1, n_blocks, [False, True, False], tmp_path) as store:
+            store.add(rows, np.arange(300) % n_blocks)
+            assert sum(len(block) for block in store.blocks(range(n_blocks))) == 300
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+
+
+def test_a_loop_goes_on_from_its_snapshot_to_the_same_bits(tmp_path):
+    problem, start, share = small_problem()
+    own, solver = problem.rows, Adam(max_iter=4, batch_size=32)
 
     def run(stops):
-        loop = BlockLoop(solver, problem, start.cores, start.free, 10, share)
+        loop = BlockLoop(solver, problem, start.cores, start.free, 10, share, 4)
         for epoch in range(4):
             if epoch in stops:
                 kept = {name: array.copy() for name, array in loop.snapshot().items()}
-                loop = BlockLoop(solver, problem, start.cores, start.free, 10, share)
+                loop = BlockLoop(solver, problem, start.cores, start.free, 10, share, 4)
                 loop.restore(kept)
             rates = solver.rates(40)[10 * epoch : 10 * epoch + 10]
             loop.train_block(own, rates, np.random.default_rng(epoch))

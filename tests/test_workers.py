@@ -64,7 +64,7 @@ def train(problem, cores, exchange, rows, n_epochs=3):
 def make_loop(problem, cores, exchange=None):
     solver = Adam(batch_size=BATCH, max_iter=3, ema_decay=0.9)
     shares = [np.ones(dim) for dim in problem.local.dims]
-    args = (solver, problem, cores, None, -(-len(problem.local) // BATCH), shares)
+    args = (solver, problem, cores, None, -(-len(problem.local) // BATCH), shares, 3)
     return BlockLoop(*args) if exchange is None else JointLoop(*args, exchange=exchange)
 
 

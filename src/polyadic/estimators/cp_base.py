@@ -210,15 +210,10 @@ class CPEstimator(TableEstimator):
     ) -> Checkpoint | None:
         if self.checkpoint is None:
             return None
-        if not isinstance(self.random_state, (int, np.integer)):
-            raise ValueError(
-                "checkpoint needs random_state to be a whole number, so that a fit that starts "
-                f"again draws the same random numbers; got {self.random_state!r}."
-            )
         parts = [rows] if held_out is None else [rows, held_out]
         arrays = [array for part in parts for array in (*part.columns, part.y, part.weight)]
         kept = {k: v for k, v in self.get_params(deep=False).items() if k not in _NO_EFFECT}
-        blocks = () if streamed is None else (streamed.target, streamed.store.sizes.tolist())
+        blocks = () if streamed is None else streamed.identity
         settings = repr((__version__, FORM, type(self).__name__, sorted(kept.items()), blocks))
         return Checkpoint(
             self.checkpoint,

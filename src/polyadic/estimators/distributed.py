@@ -88,6 +88,11 @@ def fit_on(estimator: Any, cluster: Cluster, y: Any, sample_weight: Any, how: st
             "max_time cannot be used for a fit by several processes: their clocks differ. Set "
             "max_iter instead."
         )
+    if not isinstance(estimator.random_state, (int, np.integer)):
+        raise ValueError(
+            "A fit by several processes needs random_state to be a whole number, so that one that "
+            f"starts again draws the same random numbers; got {estimator.random_state!r}."
+        )
     reading, budget = Reading(cluster.source, y, sample_weight), budget_of(estimator)
     with estimator._all_or_nothing() as model:
         model.checkpoint, start = cluster.storage / "checkpoint", time.perf_counter()
@@ -162,7 +167,7 @@ def _store_parts(
     )
     counts, inside, outside = zip(*cluster.map_tables(work))
     told = np.array(counts)
-    cluster.map(partial(_join_block, store, told), range(n_blocks))
+    store.checksums = cluster.map(partial(_join_block, store, told), range(n_blocks))
     store.finish_blocks(told)
     sample = sort_rows(model, join_rows([rows for part in inside for rows in part]))
     out = None
@@ -201,8 +206,8 @@ def _store_part(
     return counts, list(inside), list(outside)
 
 
-def _join_block(store: SharedStore, counts: np.ndarray, block: int) -> None:
-    store.join_pieces(block, counts)
+def _join_block(store: SharedStore, counts: np.ndarray, block: int) -> int:
+    return store.join_pieces(block, counts)
 
 
 # ---- training ------------------------------------------------------------------------------------
@@ -245,6 +250,11 @@ class DistributedFit(StreamedFit):
     def __exit__(self, *error: Any) -> None:
         self.store.__exit__(*error)
 
+    @property
+    def identity(self) -> tuple:
+        """What the fit depends on, besides its parameters and the sample."""
+        return (*super().identity, self.how)
+
     def extend(self, order: Sequence[int]) -> Callable[[StrategyTraining], None]:
         """Return what lets the processes train the members of a strategy further."""
         return partial(go_on, rows=self.all_rows(order), elsewhere=self.train_members)
@@ -259,7 +269,8 @@ class DistributedFit(StreamedFit):
             self.cluster.train(partial(_train_together, task, members))
             found = [self.finished(fits.checkpoint, member) for member in members]
         else:
-            n_shards = len(members) if self.how == "shards" else 1
+            # Members share a shard where there are fewer blocks than members.
+            n_shards = min(len(members), len(self.store)) if self.how == "shards" else 1
             found = self.cluster.map(partial(_train_alone, task, n_shards), members)
         return [
             replace(member, maps=fits.member_maps(member.number), solution=solution)

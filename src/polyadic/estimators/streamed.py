@@ -81,6 +81,11 @@ class StreamedFit:
     held_out: CodedRows | None
     seconds: dict[str, float]
 
+    @property
+    def identity(self) -> tuple:
+        """What the fit depends on, besides its parameters and the sample."""
+        return self.target, self.store.sizes.tolist(), self.store.checksums
+
     def fit_maps(self, chosen: list[FeatureMap], order: Sequence[int]) -> list[FeatureMap]:
         """Return fitted maps, in the order in which training takes the columns."""
         return [self._fit_map(chosen[n], n) for n in order]
@@ -227,7 +232,6 @@ def store_rows(
     try:
         holds_out = held_out is None and model.early_stopping
         sample, own = _fill(model, reading, store, target.n_rows, class_weights, holds_out)
-        store.finish()
     except BaseException:
         store.__exit__()
         raise

@@ -15,6 +15,7 @@ import narwhals as nw
 import numpy as np
 from sklearn.utils.validation import check_array, column_or_1d
 
+from polyadic.data.tables import is_missing
 from polyadic.kernels.simd import padded
 from polyadic.scale.memory import parse_memory
 from polyadic.solvers import inits
@@ -80,6 +81,11 @@ def check(estimator: Any) -> None:
         kept = estimator.checkpoint
         if kept is not None and not isinstance(kept, (str, os.PathLike)):
             raise ValueError(f"checkpoint must be the path of a folder, or None, got {kept!r}.")
+        if kept is not None and not isinstance(estimator.random_state, (int, np.integer)):
+            raise ValueError(
+                "checkpoint needs random_state to be a whole number, so that a fit that starts "
+                f"again draws the same random numbers; got {estimator.random_state!r}."
+            )
     if not isinstance(estimator.device, str):
         raise ValueError(f"device must be text, such as 'cpu', got {estimator.device!r:.40}.")
     if not _DEVICE.fullmatch(estimator.device):
@@ -216,7 +222,7 @@ def check_missing_labels(y: np.ndarray) -> None:
     """Refuse NaN and None among the labels."""
     if y.dtype.kind == "f":
         check_array(y, ensure_2d=False, dtype=None, input_name="y")
-    elif y.dtype.kind == "O" and any(v is None or v != v for v in y):
+    elif y.dtype.kind == "O" and any(map(is_missing, y)):
         raise ValueError("Input y contains missing labels (None or NaN). Drop those rows.")
 
 
@@ -234,6 +240,8 @@ def check_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
         return np.ones(n_rows)
     if isinstance(sample_weight, numbers.Real):
         weight = np.full(n_rows, float(sample_weight))
+        if not np.isfinite(weight).all():
+            raise ValueError(f"sample_weight must be finite, got {sample_weight!r}.")
     else:
         weight = check_array(
             sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"

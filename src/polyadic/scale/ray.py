@@ -210,15 +210,15 @@ class RayCluster:
         types = {name: str(kind) for name, kind in zip(schema.names, schema.types)}
         return Source(lambda *_: (), list(schema.names), None, "The dataset", types)
 
-    def _remote(self, work: Callable[..., Any]) -> Any:
+    def _remote(self, work: Callable[..., Any], call: Callable[..., Any]) -> Any:
         """Return a function of Ray that does this work; a process that dies is replaced."""
-        remote = self.ray.remote(max_retries=self.max_failures)(_call)
+        remote = self.ray.remote(max_retries=self.max_failures)(call)
         shared = self.ray.put(work)  # sent once to each machine, not with every task
         return lambda *task: remote.remote(shared, *task)
 
     def map_tables(self, work: Callable[[Any, int, int], Any]) -> Iterator[Any]:
         """Yield work(table, number, first) of every part of the table, in order."""
-        start, number, first = self._remote(work), 0, 0
+        start, number, first = self._remote(work, _call_on_table), 0, 0
         waiting: deque = deque()
         most = max(2, int(_AHEAD * self.ray.cluster_resources().get("CPU", 1)))
         for block, n_rows in self._parts():
@@ -236,11 +236,11 @@ class RayCluster:
                 for entry in bundle.blocks:
                     yield entry.ref, entry.metadata.num_rows
         except self.ray.exceptions.RayError as error:
-            raise _lost_file(error) or error from error
+            raise self._lost_file(error) or error from error
 
     def map(self, work: Callable[[Any], Any], tasks: Sequence[Any]) -> list:
         """Return work(task) of every task, in order."""
-        start = self._remote(work)
+        start = self._remote(work, _call)
         return [self._get(one) for one in [start(task) for task in tasks]]
 
     def _get(self, reference: Any) -> Any:
@@ -248,7 +248,26 @@ class RayCluster:
         try:
             return self.ray.get(reference)
         except self.ray.exceptions.RayTaskError as error:
-            raise _lost_file(error) or error.cause or error from error
+            raise self._lost_file(error) or error.cause or error from error
+
+    def _lost_file(self, error: BaseException) -> FileNotFoundError | None:
+        """Return an error that names the file that was lost, if that is the cause."""
+        cause: BaseException | None = error
+        while cause is not None:
+            inner = getattr(cause, "cause", None)
+            for told in (inner, cause):
+                if isinstance(told, FileNotFoundError):
+                    return self._told_of(told)
+            cause = cause.__cause__
+        return None
+
+    def _told_of(self, lost: FileNotFoundError) -> FileNotFoundError:
+        name = str(lost.filename or "")
+        if name.startswith(f"{self.storage}{os.sep}"):
+            return FileNotFoundError(
+                f"{name!r} was not found: storage must be a folder that all processes share."
+            )
+        return FileNotFoundError(f"A file of the table was lost while it was read: {lost}")
 
     def train(self, work: Callable[[Exchange], None]) -> None:
         """Let all workers do this work together; they begin again where one of them dies."""
@@ -335,20 +354,15 @@ def _call(work: Callable[..., Any], *task: Any) -> Any:
     return work(*task)
 
 
+def _call_on_table(work: Callable[..., Any], block: Any, *task: Any) -> Any:
+    """Do work on a part of a dataset, which may be a table of pandas."""
+    from ray.data.block import BlockAccessor
+
+    return work(BlockAccessor.for_block(block).to_arrow(), *task)
+
+
 def _train(shared: Any, groups: Path, config: dict) -> None:
     """Be one worker of Ray Train, which has joined the workers by torch.distributed."""
     ray = _ray()
     (groups / ray.util.get_current_placement_group().id.hex()).touch()
     ray.get(shared)(Torch())
-
-
-def _lost_file(error: BaseException) -> FileNotFoundError | None:
-    """Return an error that names the file that was lost, if that is the cause."""
-    cause: BaseException | None = error
-    while cause is not None:
-        inner = getattr(cause, "cause", None)
-        if isinstance(inner, FileNotFoundError) or isinstance(cause, FileNotFoundError):
-            told = inner if isinstance(inner, FileNotFoundError) else cause
-            return FileNotFoundError(f"A file of the table was lost while it was read: {told}")
-        cause = cause.__cause__
-    return None

@@ -17,7 +17,7 @@ import numpy as np
 from polyadic.data.columns import Column
 from polyadic.data.rows import CodedRows
 from polyadic.io.atomic import drafted
-from polyadic.scale.store import RowStore
+from polyadic.scale.store import RowStore, checksum
 
 
 class SharedStore(RowStore):
@@ -40,7 +40,7 @@ class SharedStore(RowStore):
         single: Sequence[bool],
     ):
         self._lay_out(columns, n_targets, n_blocks, single)
-        self.folder, self._files = Path(folder), []
+        self.folder = Path(folder)
         self.rank, self.size = 0, 1
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "pieces").mkdir(parents=True)
@@ -52,14 +52,21 @@ class SharedStore(RowStore):
             records.tofile(draft)
         return counts
 
-    def join_pieces(self, block: int, counts: np.ndarray) -> None:
-        """Write a block, with its rows of all pieces; counts : (pieces, blocks)."""
+    def join_pieces(self, block: int, counts: np.ndarray) -> int:
+        """Write a block, with its rows of all pieces, counts : (pieces, blocks).
+
+        Returns a checksum of the rows.
+        """
+        found = 0
         with drafted(self.folder / f"{block}.rows") as draft, open(draft, "wb") as file:
             for piece, own in enumerate(counts):
                 before = int(own[:block].sum()) * self.record.itemsize
                 path, count = self._piece(piece), int(own[block])
                 if count:
-                    np.fromfile(path, self.record, count, offset=before).tofile(file)
+                    records = np.fromfile(path, self.record, count, offset=before)
+                    records.tofile(file)
+                    found = checksum(records, found)
+        return found
 
     def finish_blocks(self, counts: np.ndarray) -> None:
         """Remove the pieces, after all blocks are written."""

@@ -130,6 +130,10 @@ class CategoryCounts:
         self.of: dict[Any, float] = {}
         self.error = 0.0
 
+    def __repr__(self) -> str:  # the identity of a checkpoint: the same in every process
+        counts = sorted(self.of.items(), key=lambda item: (type(item[0]).__name__, str(item[0])))
+        return f"CategoryCounts({counts!r}, {self.error!r})"
+
     def add(self, counts: Mapping[Any, float]) -> None:
         """Add the rows of values."""
         own = self.of

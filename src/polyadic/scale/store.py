@@ -9,6 +9,7 @@ fit into memory; all together need not.
 from __future__ import annotations
 
 import shutil
+import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO
@@ -48,7 +49,8 @@ class RowStore:
     ):
         self._lay_out(columns, n_targets, n_blocks, single)
         self._held, self.folder = start_folder("polyadic-rows-", folder)
-        self._files = [(self.folder / f"{k}.rows").open("wb") for k in range(n_blocks)]
+        for k in range(n_blocks):
+            (self.folder / f"{k}.rows").touch()
 
     def _lay_out(
         self, columns: Sequence[Column], n_targets: int, n_blocks: int, single: Sequence[bool]
@@ -58,12 +60,12 @@ class RowStore:
         fields: list[Any] = [(f"c{n}", kind) for n, kind in enumerate(kinds)]
         self.record = np.dtype([*fields, ("y", "f8", (n_targets,)), ("weight", "f8")])
         self.sizes = np.zeros(n_blocks, dtype=np.int64)
+        self.checksums = [0]  # of all rows, in the order in which they were added
 
     def __enter__(self) -> RowStore:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._close()
         if self._held is not None:
             self._held.close()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -81,7 +83,10 @@ class RowStore:
         records, counts = self.to_records(rows, block_of)
         ends = np.cumsum(counts)
         for k in np.flatnonzero(counts):
-            records[ends[k] - counts[k] : ends[k]].tofile(self._files[k])
+            # Opened each time: a system allows fewer open files than a table may have blocks.
+            with (self.folder / f"{k}.rows").open("ab") as file:
+                records[ends[k] - counts[k] : ends[k]].tofile(file)
+        self.checksums = [checksum(records, self.checksums[0])]
         self.sizes += counts
 
     def to_records(self, rows: CodedRows, block_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -92,14 +97,6 @@ class RowStore:
             records[f"c{n}"] = column[order]
         records["y"], records["weight"] = rows.y[order], rows.weight[order]
         return records, np.bincount(block_of, minlength=len(self))
-
-    def finish(self) -> None:
-        """Write what is not on the disk yet."""
-        self._close()
-
-    def _close(self) -> None:
-        for file in self._files:
-            file.close()
 
     def read(self, block: int) -> CodedRows:
         """Return the rows of a block, in the order in which they were added."""
@@ -125,6 +122,11 @@ class RowStore:
                 ahead = following
             if ahead is not None:
                 yield ahead.result()
+
+
+def checksum(records: np.ndarray, before: int = 0) -> int:
+    """Return a checksum of records, and of those before them."""
+    return zlib.crc32(memoryview(records.view(np.uint8)), before)
 
 
 def _stored_type(column: Column, single: bool) -> str:

@@ -33,6 +33,8 @@ class BlockLoop(AdamLoop):
         Of all rows, in one epoch.
     shares : list of (d_n,)
         The share of all rows that use each element of each column.
+    n_checks : int
+        How often the loss will be measured.
     """
 
     def __init__(
@@ -43,12 +45,19 @@ class BlockLoop(AdamLoop):
         free: np.ndarray | None,
         n_batches: int,
         shares: list[np.ndarray],
+        n_checks: int,
     ):
+        self._n_checks = n_checks
         self._touched = stack([share[:, None] for share in shares])[:, 0]
         super().__init__(solver, problem, cores, free, n_batches=n_batches)
         self.shares = self._touched.copy()  # for the weights of columns: constants do not count
         self.shares[problem.local.layout.first[problem.local.layout.constant]] = 0.0
         self._since = [0.0, 0.0]  # training loss and rows since it was measured
+
+    @property
+    def n_planned(self) -> int:
+        """How often the loss is measured, if training is not cut short."""
+        return self._n_checks
 
     def touched_shares(self) -> np.ndarray:
         """Return the share of all rows that use each table row, (D,)."""

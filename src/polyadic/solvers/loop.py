@@ -282,6 +282,11 @@ class TrainingLoop(ABC):
         deadline = self.settings.deadline
         return deadline is not None and deadline.over
 
+    @property
+    def n_planned(self) -> int:
+        """How often the loss is measured, if training is not cut short."""
+        return self.settings.max_iter
+
     def should_stop(self) -> bool:
         """Return whether to stop now."""
         if self.out_of_time:
@@ -290,7 +295,7 @@ class TrainingLoop(ABC):
         waited = self.n_iter - 1 - self.best_epoch
         if patience is None:
             far = self.latest > _FAR_ABOVE_BEST * self.best_loss > 0
-            return self.diverged or (far and waited >= _WAITING_SHARE * self.settings.max_iter)
+            return self.diverged or (far and waited >= _WAITING_SHARE * self.n_planned)
         return self.diverged or waited >= patience
 
     def advice(self) -> str:

@@ -206,7 +206,8 @@ class Fits:
             found = known = solver.solve(
                 problem, cores, start.free, rng, report, resumed=fit.resumed
             )
-        if self.checkpoint is not None and known is not None and not self.out_of_time:
+        whole = not (self.out_of_time or step.cut)
+        if self.checkpoint is not None and known is not None and whole:
             name = name_of(fit, plan.strategy.name)
             self.checkpoint.keep_solution(name, found)
         step.member = lambda: self.on_all_columns(member(found))

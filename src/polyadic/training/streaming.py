@@ -184,7 +184,8 @@ class _Streamed:
         n_batches = int(np.sum(-(-rows.blocks.sizes // batch)))
         every = rows.shares(built.maps)
         shares = [every[n] for n in fits.columns]
-        args = (self.solver, problem, cores, free, n_batches, shares)
+        n_checks = _count_checks(rows, self.solver)
+        args = (self.solver, problem, cores, free, n_batches, shares, n_checks)
         exchange = rows.exchange
         loop = BlockLoop(*args) if exchange is None else JointLoop(*args, exchange=exchange)
         if problem.held_out is not None:  # the start is kept if no check is better

@@ -146,11 +146,13 @@ class Progressing:
     def __init__(self, watch: Watch, step: Step):
         self.watch, self.step = watch, step
         self.member: GetMember | None = None
+        self.cut = False  # whether it was asked to end before its time
 
     def epoch(self, loss: float, held_out: bool) -> bool:
         """Tell the loss after an epoch; return whether the step is to end."""
         asked = self.watch._tell(lambda one: one.epoch(self.step, loss, held_out, self.member))
-        return self.watch.stopped or any(asked)
+        self.cut |= self.watch.stopped or any(asked)
+        return self.cut
 
     def reporter(self, held_out: bool, make: Callable[[Any], Member]) -> Callable | None:
         """Return the function that a solver calls after each epoch; None if nobody listens.
