@@ -126,7 +126,7 @@ class RowStore:
 
 def checksum(records: np.ndarray, before: int = 0) -> int:
     """Return a checksum of records, and of those before them."""
-    return zlib.crc32(memoryview(records.view(np.uint8)), before)
+    return zlib.crc32(records.view(np.uint8).data, before)
 
 
 def _stored_type(column: Column, single: bool) -> str:
