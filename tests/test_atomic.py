@@ -1,5 +1,7 @@
 """Files are written whole or not at all, keep their permissions, and leave no drafts behind."""
 
+import errno
+import fcntl
 import os
 import signal
 import stat
@@ -9,6 +11,7 @@ import sys
 import pytest
 
 from polyadic.io.atomic import drafted, write_whole
+from polyadic.io.folders import start_folder
 
 HANGS = """
 import sys, time
@@ -102,3 +105,37 @@ def test_a_link_is_kept_and_its_target_written(tmp_path):
     write_whole(tmp_path / "link", b"after")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "target").read_bytes() == b"after"
+
+
+@pytest.fixture
+def no_locks(monkeypatch):
+    """Be on a file system without locks; fail where a lock is tried again and again."""
+    tried = []
+
+    def refuse(file, how):
+        tried.append(file)
+        assert len(tried) < 20
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_a_folder_is_made_and_those_of_others_stay(tmp_path):
+    other = tmp_path / "rows-other"
+    other.mkdir()
+    (other / "lock").touch()
+    held, folder = start_folder("rows-", tmp_path)
+    with held:
+        assert {path.name for path in tmp_path.iterdir()} == {other.name, folder.name}
+        assert (other / "lock").exists()
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_files_are_saved_and_drafts_of_others_stay(tmp_path):
+    draft = tmp_path / ".polyadic-0123456789abcdef.tmp"
+    draft.write_bytes(b"half")
+    write_whole(tmp_path / "model", b"data")
+    assert {path.name for path in tmp_path.iterdir()} == {draft.name, "model"}
+    assert (tmp_path / "model").read_bytes() == b"data"
+    assert draft.read_bytes() == b"half"

@@ -78,6 +78,16 @@ def test_classes_of_every_type(kind):
     check_classes(made(n_outputs=1 if n_classes == 2 else n_classes, kind=kind), odd_rows(table()))
 
 
+@pytest.mark.parametrize("kind", ["two truths", "two numbers", "four numbers"])
+def test_classes_that_are_objects(kind):
+    """Such classes come from `partial_fit(..., classes=...)` with an array of objects."""
+    n_classes = len(LABELS[kind])
+    model = made(n_outputs=1 if n_classes == 2 else n_classes, kind=kind)
+    model.classes_ = model.classes_.astype(object)
+    check_classes(model, odd_rows(table()))
+    assert run(model, table())["label"].dtype == LABELS[kind].dtype
+
+
 @pytest.mark.parametrize("kind", ["two texts", "three texts"])
 def test_classes_fitted_by_the_squared_error(kind):
     n_outputs = 1 if kind.startswith("two") else 3
@@ -240,6 +250,25 @@ def test_categories_of_numbers_and_text_are_refused_by_name():
         to_onnx(model)
 
 
+def test_labels_of_several_types_are_refused():
+    model = made(kind="two numbers")
+    model.classes_ = np.array([1, "a"], dtype=object)
+    with pytest.raises(ValueError, match=r"labels of one type, .* \[1, 'a'\]"):
+        to_onnx(model)
+
+
+@pytest.mark.parametrize(
+    ("value", "wrong"),
+    [("1.5", "'size' .* '1.5', which is text"), (np.inf, "'size' holds infinity in 1 of 60 rows")],
+)
+def test_inputs_that_predict_refuses_are_refused(value, wrong):
+    X = table().astype({"size": object})
+    X.loc[3, "size"] = value
+    for use in (made().predict, lambda rows: onnx_inputs(made(), rows)):
+        with pytest.raises(ValueError, match=wrong):
+            use(X)
+
+
 def test_pipelines_and_other_models_are_told_what_to_do():
     pipeline = make_pipeline(StandardScaler(), CPRegressor())
     with pytest.raises(TypeError, match="register_converters"):
@@ -278,6 +307,27 @@ def test_a_pipeline_of_a_classifier(zipmap):
     assert label.tolist() == model.predict(X).tolist()
     share = np.array([[row["down"], row["up"]] for row in share]) if zipmap else share
     close(share, model.predict_proba(X))
+
+
+@pytest.mark.parametrize("zipmap", [False, True])
+@pytest.mark.parametrize("kind", [np.float64, np.int32, bool])
+def test_a_pipeline_of_a_classifier_of_numbers(kind, zipmap):
+    X = table()[["size", "far"]].to_numpy()
+    y = (X[:, 0] > 0).astype(kind)
+    model = make_pipeline(StandardScaler(), CPClassifier(**exported.FAST)).fit(X, y)
+    assert model.classes_.dtype == kind
+    label, share = evaluate(convert(model, X, options={"zipmap": zipmap}), {"X": X}).values()
+    assert label.dtype == np.int64
+    assert label.tolist() == model.predict(X).tolist()
+    close([[row[0], row[1]] for row in share] if zipmap else share, model.predict_proba(X))
+
+
+def test_a_pipeline_of_a_classifier_of_fractions_is_refused():
+    X = table()[["size", "far"]].to_numpy()
+    model = CPClassifier(**exported.FAST).fit(X, X[:, 0] > 0)
+    model.classes_ = np.array([0.5, 1.5])
+    with pytest.raises(ValueError, match=r"text or whole numbers, and the model has \[0.5, 1.5\]"):
+        convert(model, X, options={"zipmap": False})  # else skl2onnx refuses them itself
 
 
 def test_a_model_of_numbers_and_text_converts_alone():

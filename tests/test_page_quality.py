@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from browsing import open_browser, open_pages
 from pages import (
     data_of,
     mixed_model,
@@ -31,6 +32,24 @@ def mixed():
     return mixed_model()
 
 
+@pytest.fixture(scope="module")
+def quantile():
+    """Return a model of the 90 % quantile that beats the constant, its table and its targets."""
+    X, y = numeric_table(missing=0.0)
+    settings = {"loss": "quantile", "quantile": 0.9, "max_iter": 30}
+    return tiny_regressor(**settings).fit(X, y), X, y
+
+
+@pytest.fixture(scope="module")
+def browser():
+    yield from open_browser()
+
+
+@pytest.fixture
+def visit(browser, tmp_path):
+    yield from open_pages(browser, tmp_path)
+
+
 def values_of(measured):
     """Return each measure and its baseline by name."""
     return {own["name"]: (own["value"], own["baseline"]) for own in measured["measures"]}
@@ -48,6 +67,50 @@ def test_measures_are_those_of_the_rows_passed(fitted, tmp_path):
         assert measures[name] == pytest.approx(tuple(wanted))
     for share, error in shown["within"]:
         assert np.mean(np.abs(off) <= error) == pytest.approx(share, abs=0.03)
+
+
+def pinball(y, predicted, level):
+    return np.mean(np.maximum(level * (y - predicted), (level - 1) * (y - predicted)))
+
+
+def test_a_quantile_has_measures_of_its_own(quantile, tmp_path):
+    model, X, y = quantile
+    shown = data_of(write(model, X, y, tmp_path))["quality"]["regression"][0]
+    predicted = model.predict(X)
+    own, usual = (pinball(y, f, 0.9) for f in (predicted, np.quantile(y, 0.9)))
+    wanted = {
+        "Pinball loss avoided": (1.0 - own / usual, 0.0),
+        "Pinball loss": (own, usual),
+        "Rows at or below the prediction": (np.mean(y <= predicted), 0.9),
+    }
+    measures = values_of(shown)
+    assert list(measures) == list(wanted)
+    for name, pair in wanted.items():
+        assert measures[name] == pytest.approx(pair, abs=1e-6)
+    assert (shown["level"], shown["constant"]) == (0.9, "the 90 % quantile")
+    lowest = np.argsort(predicted, kind="stable")[: len(y) // 10]
+    assert shown["bins"][0][1] == pytest.approx(np.quantile(y[lowest], 0.9))
+
+
+def test_the_page_tells_that_a_quantile_is_predicted(quantile, visit):
+    model, X, y = quantile
+    tab = visit(model, X, y)
+    what, _, third = tab.locator("#summary p").all_inner_texts()
+    share = 100 * np.mean(y <= model.predict(X))
+    assert " ".join(what.split()) == (  # no-break spaces too
+        f"This model predicts the 90 % quantile of the target: {share:.1f} % of the 200 rows "
+        "passed are at or below their prediction, and 90.0 % are wanted."
+    )
+    assert "Caution" not in third
+    assert "mean" not in tab.locator("#measures").inner_text()
+    assert "Line: the 90 % quantile of each tenth" in tab.locator("#accuracy").inner_text()
+
+
+def test_the_page_tells_how_well_several_quantiles_are_predicted(visit):
+    X, y = numeric_table(missing=0.0)
+    model = tiny_regressor(loss="quantile", quantile=0.5, max_iter=30).fit(X, np.c_[y, X[:, 2]])
+    first = visit(model, X, np.c_[y, X[:, 2]]).locator("#summary p").first.inner_text()
+    assert "of the pinball loss of always predicting the median" in first
 
 
 @pytest.mark.parametrize("loss", ["log_loss", "squared_error"])

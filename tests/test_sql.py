@@ -161,15 +161,46 @@ def test_several_targets_are_named_after_y():
     check_numbers(model, X, "sqlite")
 
 
-def test_a_number_as_text_is_missing_in_sqlite():
-    """SQLite would read the text as zero, and a number in quotes as a number."""
+def test_in_sqlite_text_is_missing_unless_it_is_a_number():
+    """SQLite would read the text as zero."""
     model, X = made(), table().astype({"size": object})
     X.loc[0, "size"], X.loc[1, "size"] = "no number", "1.5"
     connection = sqlite3.connect(":memory:")
     X.to_sql("rows", connection, index=False, dtype={"size": "BLOB"})  # keeps values as they are
     found = connection.execute(to_sql(model, "sqlite", table="rows").query).fetchall()
-    wanted = X.assign(size=[np.nan, np.nan, *X["size"][2:]]).astype({"size": float})
+    wanted = X.assign(size=[np.nan, 1.5, *X["size"][2:]]).astype({"size": float})
     close(np.ravel(found), model.predict(wanted))
+
+
+@each_form
+def test_a_column_that_is_compared_without_case_has_the_same_categories(form):
+    model, X = made(), table()
+    connection = sqlite3.connect(":memory:")
+    X.to_sql("rows", connection, index=False, dtype={"town": "TEXT COLLATE NOCASE"})
+    sql = to_sql(model, "sqlite", table="rows", form=form)
+    connection.executescript(sql.setup)
+    close(np.ravel(connection.execute(sql.query).fetchall()), model.predict(X))
+
+
+def test_more_classes_than_a_function_has_arguments():
+    values = [f"v{k}" for k in range(250)]
+    text = sql_text.greatest(sql_text.DIALECTS["sqlite"], values)
+    given = ", ".join(f"{k * 7 % 250} AS v{k}" for k in range(250))
+    found = sqlite3.connect(":memory:").execute(f"SELECT {text} FROM (SELECT {given})")
+    assert found.fetchone() == (249,)
+
+
+@each_dialect
+def test_a_table_with_the_name_of_a_step(dialect):
+    model, X = made(), table()
+    for form, name in (("expression", "STEP0"), ("tables", "slots"), ("tables", "x")):
+        with pytest.raises(ValueError, match=rf"table=\('main', '{name}'\)"):
+            to_sql(model, dialect, table=name, form=form)
+        sql, connection = to_sql(model, dialect, table=("main", name), form=form), connect(dialect)
+        load(connection, X, name)
+        run_all = connection.executescript if dialect == "sqlite" else connection.execute
+        run_all(sql.setup or "SELECT 1")
+        close(np.ravel(connection.execute(sql.query).fetchall()), model.predict(X))
 
 
 # ---- what is refused -----------------------------------------------------------------------------

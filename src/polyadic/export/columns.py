@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic.data.columns import Column
-from polyadic.data.tables import Scalar, is_missing, listing, read_table
+from polyadic.data.tables import Scalar, is_missing, listing, numbers, read_table
 from polyadic.kernels.trees import BY_SET
 from polyadic.maps.base import FeatureMap
 from polyadic.networks.cores import Cores
@@ -87,11 +87,15 @@ def table_values(model: FittedModel, X: Any, target: str) -> list[tuple[Column, 
     out = []
     for column, place in zip(columns, model.columns_.positions(table, type(model).__name__)):
         values: Any = table.values[place]
+        if column.kind == "numeric":
+            hint = "The model was fitted on numbers here. Convert it; NaN means missing."
+            out.append((column, NUMBERS, numbers(values, table.label(place), hint)))
+            continue
         items = values.tolist() if isinstance(values, np.ndarray) else values.to_list()
         content = content_of(column, target)
         if content == NUMBERS:
-            numbers = [np.nan if _is_no_number(item) else float(item) for item in items]
-            out.append((column, content, np.array(numbers, dtype=np.float64)))
+            floats = [np.nan if _is_no_number(item) else float(item) for item in items]
+            out.append((column, content, np.array(floats, dtype=np.float64)))
         else:
             texts: np.ndarray = np.empty(len(items), dtype=object)
             texts[:] = [None if is_missing(item) else str(item) for item in items]

@@ -220,7 +220,25 @@ def _respond(model: FittedModel, raw: Symbol) -> dict[str, Symbol]:
     if raw.shape[1] == 1:
         share = join([1.0 - share, share], 1)
     best = raw.graph.apply("ArgMax", share, shape=(ROWS,), dtype=np.int64, axis=1, keepdims=0)
-    return {"label": raw.graph.constant(classes).rows_of(best), "probabilities": share}
+    labels = raw.graph.constant(plain_labels(classes))
+    return {"label": labels.rows_of(best), "probabilities": share}
+
+
+def plain_labels(classes: np.ndarray) -> np.ndarray:
+    """Return labels as an array of one type that ONNX has.
+
+    >>> plain_labels(np.array([False, True], dtype=object))
+    array([False,  True])
+    """
+    plain = classes
+    if classes.dtype.kind == "O" and len(set(map(type, classes))) == 1:
+        plain = np.array(classes.tolist())
+    if plain.dtype.kind not in "biufU" and not all(isinstance(c, str) for c in classes):
+        raise ValueError(
+            f"ONNX needs labels of one type, and those of the model are {classes.tolist()!r:.80}. "
+            "Turn them into text before fit."
+        )
+    return plain
 
 
 def _undo(link: str, raw: Symbol) -> Symbol:

@@ -9,7 +9,7 @@ import numpy as np
 from polyadic.estimators import CPClassifier, CPRegressor, TNClassifier, TNRegressor
 from polyadic.export.columns import NUMBERS, check_columns, content_of
 from polyadic.export.graph import OPSETS, ROWS, Graph, Symbol
-from polyadic.export.onnx_model import add_model
+from polyadic.export.onnx_model import add_model, plain_labels
 from polyadic.training.model import classes_of
 
 __all__ = ["register_converters"]
@@ -75,7 +75,13 @@ def _set_types(operator: Any) -> None:
     if classes is None:
         operator.outputs[0].type = numbers([None, model.tensor_.n_outputs])
         return
-    labels = Int64TensorType if classes.dtype.kind in "iub" else StringTensorType
+    classes = plain_labels(classes)
+    if classes.dtype.kind == "f" and np.any(classes != np.round(classes)):
+        raise ValueError(
+            f"skl2onnx has labels that are text or whole numbers, and the model has "
+            f"{classes.tolist()!r:.80}. Turn them into text before fit."
+        )
+    labels = Int64TensorType if classes.dtype.kind in "iubf" else StringTensorType
     operator.outputs[0].type = labels([None])
     operator.outputs[1].type = FloatTensorType([None, len(classes)])
 
@@ -132,10 +138,10 @@ def _numpy_type(declared: Any) -> Any:
 def _write_output(graph: Graph, value: Symbol, wanted: Any) -> None:
     """Give a symbol the type and the name that the pipeline expects."""
     from onnx import helper
-    from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType
+    from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType, Int64TensorType
 
     if isinstance(wanted.type, FloatTensorType) and not isinstance(wanted.type, DoubleTensorType):
         value = value.cast(np.float32)
-    elif value.dtype == bool:
+    elif isinstance(wanted.type, Int64TensorType):
         value = value.cast(np.int64)
     graph.nodes.append(helper.make_node("Identity", [value.name], [wanted.onnx_name]))

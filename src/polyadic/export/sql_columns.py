@@ -35,6 +35,8 @@ class SqlColumn:
         self.elements: list[str] = []
         raw = f"t.{name(column.name)}"
         form = dialect.number if self.content == NUMBERS else dialect.text
+        if column.kind == "numeric":
+            form = dialect.numeric
         self.x = self.u = levels.set(RAW, f"x{n}", form.format(raw))
         if type(own) in PIECES:
             self.pieces = PIECES[type(own)](own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from polyadic.export.sql_tables import SqlTables, tables_query
 from polyadic.export.sql_text import (
     Dialect,
     Levels,
+    greatest,
     literal,
     multiplied,
     name,
@@ -26,6 +28,7 @@ from polyadic.training.model import FittedModel, classes_of, output_names
 
 __all__ = ["SqlModel", "to_sql"]
 
+_STEPS = re.compile(r"^(?:WITH (?:RECURSIVE )?)?(\w+)(?: \([\w, ]+\))? AS ", re.MULTILINE)
 FORMS = ("auto", "expression", "tables")
 # Numbers of a model up to which form="auto" writes one expression: some hundred kilobytes of text,
 # which both systems parse within a second. Chosen by hand.
@@ -147,7 +150,17 @@ def to_sql(
         )
     else:
         query, tables = _expression(cores, columns, levels, shown, _between(model, own)), {}
+    _check_table(table, query)
     return SqlModel(query, form, own.name, list(answers), tables)
+
+
+def _check_table(table: str | Sequence[str], query: str) -> None:
+    """Refuse a table with the name of a step of the query: SQLite would take the step for it."""
+    if isinstance(table, str) and table.lower() in _STEPS.findall(query):
+        raise ValueError(
+            f"The query has a step that is named {table.lower()!r}, as the table is. Name its "
+            f"schema too, such as table=('main', {table!r})."
+        )
 
 
 def _prepare(
@@ -222,7 +235,7 @@ def _between(model: FittedModel, dialect: Dialect) -> list[dict[str, str]]:
         return [held, {f"a{k}": f"{s} / ({total})" for k, s in enumerate(held)}]
     link = link_of(model.loss_, "SQL")
     if link == "softmax":
-        top = {"top": f"{dialect.greatest}({', '.join(raw)})"}
+        top = {"top": greatest(dialect, raw)}
         powers = {f"s{k}": f"EXP({f} - top)" for k, f in enumerate(raw)}
         return [
             top,
@@ -249,7 +262,7 @@ def _answers(model: FittedModel, dialect: Dialect) -> dict[str, str]:
         return {f"prediction_{own}": f"a{k}" for k, own in enumerate(output_names(model))}
     shares = ["1 - a0", "a0"] if n_outputs == 1 else [f"a{k}" for k in range(n_outputs)]
     labels = [literal(label) for label in classes.tolist()]
-    best = f"{dialect.greatest}({', '.join(shares)})"
+    best = greatest(dialect, shares)
     cases = " ".join(f"WHEN {s} >= {best} THEN {t}" for s, t in zip(shares[:-1], labels[:-1]))
     out = {"label": f"CASE {cases} ELSE {labels[-1]} END"}
     return out | {f"probability_{c}": s for c, s in zip(classes.tolist(), shares)}

@@ -19,6 +19,8 @@ class Dialect:
     name : str
     number : str
         A column as a number in double precision, NULL where it is none; {} stands for the column.
+    numeric : str
+        The same for a column of numbers, where text may be a number too.
     text : str
         A column as text.
     greatest : str
@@ -31,6 +33,7 @@ class Dialect:
 
     name: str
     number: str
+    numeric: str
     text: str
     greatest: str
     product: str
@@ -38,24 +41,30 @@ class Dialect:
     most_parts: int | None = None
 
 
+_MOST_ARGUMENTS = 100  # of a function: SQLite allows 127 by default
 # SQLite has no product: it is made of logarithms, the number of negative factors, and whether one
 # of them is zero. `nullif` keeps the logarithm from zero.
 _BY_LOGARITHMS = (
     "CASE WHEN MIN(ABS({0})) = 0.0 THEN 0.0 ELSE "
     "(1 - 2 * (SUM({0} < 0.0) % 2)) * EXP(SUM(LN(NULLIF(ABS({0}), 0.0)))) END"
 )
+_DUCKDB_NUMBER = "NULLIF(CAST({} AS DOUBLE), CAST('NaN' AS DOUBLE))"
+_SQLITE_NUMBER = "WHEN TYPEOF({0}) IN ('integer', 'real') THEN CAST({0} AS REAL)"
 DIALECTS = {
     "duckdb": Dialect(
         "duckdb",
-        number="NULLIF(CAST({} AS DOUBLE), CAST('NaN' AS DOUBLE))",
+        number=_DUCKDB_NUMBER,
+        numeric=_DUCKDB_NUMBER,
         text="CAST({} AS VARCHAR)",
         greatest="GREATEST",
         product="PRODUCT({})",
     ),
     "sqlite": Dialect(
         "sqlite",
-        number="CASE WHEN TYPEOF({0}) IN ('integer', 'real') THEN CAST({0} AS REAL) END",
-        text="CAST({} AS TEXT)",
+        number=f"CASE {_SQLITE_NUMBER} END",
+        numeric=f"CASE {_SQLITE_NUMBER} WHEN JSON_VALID({{0}}) THEN "
+        "CASE WHEN JSON_TYPE({0}) IN ('integer', 'real') THEN CAST({0} AS REAL) END END",
+        text="CAST({} AS TEXT) COLLATE BINARY",  # a column may compare without case
         greatest="MAX",
         product=_BY_LOGARITHMS,
         most_columns=1900,  # of 2000
@@ -123,6 +132,18 @@ def multiplied(factors: Sequence[str]) -> str:
         return factors[0]
     middle = len(factors) // 2
     return f"({multiplied(factors[:middle])} * {multiplied(factors[middle:])})"
+
+
+def greatest(dialect: Dialect, values: Sequence[str]) -> str:
+    """Return the largest of some values, in calls of few arguments: systems limit their number.
+
+    >>> greatest(DIALECTS["sqlite"], ["a", "b", "c"])
+    'MAX(a, b, c)'
+    """
+    while len(values) > _MOST_ARGUMENTS:
+        some = [values[k : k + _MOST_ARGUMENTS] for k in range(0, len(values), _MOST_ARGUMENTS)]
+        values = [greatest(dialect, each) for each in some]
+    return f"{dialect.greatest}({', '.join(values)})" if len(values) > 1 else values[0]
 
 
 def choice(x: str, edges: Sequence[str], results: Sequence[str]) -> str:

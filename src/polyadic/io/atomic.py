@@ -71,8 +71,7 @@ def _start(folder: Path) -> tuple[BinaryIO, Path]:
     while True:
         draft = folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
         file = open(draft, "xb")  # noqa: SIM115 - closed by the caller
-        lock(file)
-        if draft.exists():  # another process may have removed it before it was locked
+        if claim(file, draft):
             return file, draft
         file.close()
 
@@ -91,11 +90,25 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def lock(file: BinaryIO) -> bool:
-    """Lock a file as long as it is open; tell whether nobody else had locked it."""
+    """Lock a file as long as it is open; tell whether nobody else had locked it.
+
+    Raises OSError where the file system has no locks.
+    """
     if fcntl is None:
         return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return False
     return True
+
+
+def claim(file: BinaryIO, path: Path) -> bool:
+    """Lock a file that was just made; tell whether no other process has removed it before.
+
+    Where the file system has no locks, no other process removes it.
+    """
+    try:
+        return lock(file) and path.exists()
+    except OSError:
+        return True

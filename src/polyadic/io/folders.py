@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from polyadic.io.atomic import can_lock, lock
+from polyadic.io.atomic import can_lock, claim, lock
 
 _LOCK = "lock"  # a file in the folder, which its process keeps locked
 
@@ -49,7 +49,7 @@ def start_folder(prefix: str, parent: Any = None) -> tuple[BinaryIO, Path]:
             held = open(folder / _LOCK, "xb")  # noqa: SIM115 - closed by the caller
         except FileNotFoundError:  # another process has removed the folder while it was empty
             continue
-        if lock(held) and (folder / _LOCK).exists():  # nor has it done so before this lock
+        if claim(held, folder / _LOCK):
             return held, folder
         held.close()
 

@@ -51,7 +51,7 @@ function regressionChart(data, own, many) {
     make("h3", { text: many ? own.name : "Predicted and actual" }),
     chart,
     make("figcaption", {
-      text: `Dots: ${format(own.points.length)} of the rows. Line: means of tenths of the rows, by their prediction; on the dashed line, predictions are right on average.`,
+      text: `Dots: ${format(own.points.length)} of the rows. Line: ${own.level === null ? "means of tenths" : `${own.constant} of each tenth`} of the rows, by their prediction; on the dashed line, predictions are right${own.level === null ? " on average" : ""}.`,
     }),
   );
 }

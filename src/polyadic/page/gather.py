@@ -246,7 +246,8 @@ def _quality(
 ) -> dict[str, Any]:
     share, classes = model.response(raw), _classes(model)
     if classes is None:
-        return {"regression": quality.regression(actual, share, _outputs(model), shown)}
+        level = model.loss_.level if isinstance(model.loss_, losses.Quantile) else None
+        return {"regression": quality.regression(actual, share, _outputs(model), shown, level)}
     if len(classes) == 2:
         share = np.hstack((1.0 - share, share))
     return {"classification": quality.classification(actual[:, 0], share, classes)}

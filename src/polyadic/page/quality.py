@@ -15,32 +15,70 @@ _MOST_CLASSES = 20  # with a table of confusions
 
 
 def regression(
-    target: np.ndarray, mean: np.ndarray, names: list[str], shown: np.ndarray
+    target: np.ndarray,
+    predicted: np.ndarray,
+    names: list[str],
+    shown: np.ndarray,
+    level: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Return measures and points of each output; target and mean : (n, L).
+    """Return measures and points of each output.
 
-    The baseline of a measure is to predict always the mean of the target. `within` are quantiles of
-    the absolute error. The points are those of the rows `shown`, the same for all outputs.
+    Parameters
+    ----------
+    target, predicted : (n, L)
+    names : list of str
+        Of the outputs.
+    shown : (m,)
+        Rows whose points are drawn, the same for all outputs.
+    level : float or None
+        Of the quantile that a model predicts; None for the mean.
+
+    Returns
+    -------
+    list of dict
+        The baseline of a measure is to predict always the mean of the target, or its quantile.
+        `within` are quantiles of the absolute error.
     """
     out = []
-    for k, name in enumerate(names):
-        y, f = target[:, k], mean[:, k]
-        varies = bool(np.ptp(y) > 0)  # a constant target has no R²
-        out.append(
-            {
-                "name": name,
-                "constant": "the mean",
-                "measures": [
-                    _measure("R²", metrics.r2_score(y, f) if varies else None, 0.0),
-                    _error("Root mean squared error", metrics.root_mean_squared_error, y, f),
-                    _error("Mean absolute error", metrics.mean_absolute_error, y, f),
-                ],
-                "within": [[q, float(np.quantile(np.abs(y - f), q))] for q in _WITHIN],
-                "points": np.column_stack([f, y])[shown].tolist(),
-                "bins": _bins(f, y),
-            }
-        )
+    for name, y, f in zip(names, target.T, predicted.T):
+        own = _of_mean(y, f) if level is None else _of_quantile(y, f, level)
+        within = [[q, float(np.quantile(np.abs(y - f), q))] for q in _WITHIN]
+        points = np.column_stack([f, y])[shown].tolist()
+        out.append({"name": name, "level": level, "within": within, "points": points, **own})
     return out
+
+
+def _of_mean(y: np.ndarray, f: np.ndarray) -> dict[str, Any]:
+    """Return the measures of predictions of the mean, (n,)."""
+    varies = bool(np.ptp(y) > 0)  # a constant target has no R²
+    measures = [
+        _measure("R²", metrics.r2_score(y, f) if varies else None, 0.0),
+        _error("Root mean squared error", metrics.root_mean_squared_error, y, f),
+        _error("Mean absolute error", metrics.mean_absolute_error, y, f),
+    ]
+    return {"constant": "the mean", "measures": measures, "bins": _bins(f, y, np.mean)}
+
+
+def _of_quantile(y: np.ndarray, f: np.ndarray, level: float) -> dict[str, Any]:
+    """Return the measures of predictions of a quantile, (n,)."""
+    constant = "the median" if level == 0.5 else f"the {100 * level:g} % quantile"
+
+    def loss(found: np.ndarray) -> float:
+        return metrics.mean_pinball_loss(y, found, alpha=level)
+
+    own, usual = loss(f), loss(np.full(len(y), np.quantile(y, level)))
+    avoided = 1.0 - own / usual if usual > 0 else None
+    by, below = f"always {constant}", float(np.mean(y <= f))
+    measures = [
+        _measure("Pinball loss avoided", avoided, 0.0, by),
+        _measure("Pinball loss", own, usual, by),
+        _measure("Rows at or below the prediction", below, level, "wanted", "share"),
+    ]
+
+    def quantile(part: np.ndarray) -> float:
+        return np.quantile(part, level)
+
+    return {"constant": constant, "measures": measures, "bins": _bins(f, y, quantile)}
 
 
 def _error(
@@ -145,8 +183,10 @@ def even_ranks(values: np.ndarray, most: int) -> np.ndarray:
     return order[np.round(at).astype(np.int64)]
 
 
-def _bins(predicted: np.ndarray, actual: np.ndarray) -> list[list[float]]:
-    """Return (mean prediction, mean target, rows) of tenths of the rows by their prediction."""
+def _bins(
+    predicted: np.ndarray, actual: np.ndarray, of: Callable[[np.ndarray], float] = np.mean
+) -> list[list[float]]:
+    """Return (mean prediction, `of` targets, rows) of tenths of the rows by their prediction."""
     order = np.argsort(predicted, kind="stable")
     parts = [part for part in np.array_split(order, _BINS) if len(part)]
-    return [[float(predicted[p].mean()), float(actual[p].mean()), len(p)] for p in parts]
+    return [[float(predicted[p].mean()), float(of(actual[p])), len(p)] for p in parts]

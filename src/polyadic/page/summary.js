@@ -24,8 +24,10 @@ function whatSentence(data) {
     return `${start}: it is right for ${percent(value)} of ${rowsPassed(data)}, against ${percent(baseline)} if ${constant} were always predicted.`;
   }
   if (outputs.length > 1) return `${start}${explainedRange(data)}.`;
-  const { measures, constant } = quality.regression[0];
+  const { measures, constant, level } = quality.regression[0];
   const [explained, , absolute] = measures;
+  if (level !== null)
+    return `This model predicts ${constant} of ${what}: ${percent(measures[2].value)} of ${rowsPassed(data)} are at or below their prediction, and ${percent(level)} are wanted.`;
   const r2 = explained.value === null ? "" : ` (R² ${format(explained.value)})`;
   return `${start}: on ${rowsPassed(data)} it is off by ${format(absolute.value)} on average, against ${format(absolute.baseline)} if ${constant} were always predicted${r2}.`;
 }
@@ -34,7 +36,10 @@ function explainedRange(data) {
   const found = data.quality.regression.map((own) => own.measures[0].value).filter((r) => r !== null);
   if (!found.length) return "";
   const [low, high] = extent(found);
-  return `: on ${rowsPassed(data)} R² is from ${format(low)} to ${format(high)}, against 0 if the mean were always predicted`;
+  const { constant, measures } = data.quality.regression[0];
+  if (measures[0].name !== "R²")
+    return `: on ${rowsPassed(data)} it avoids a share of ${format(low)} to ${format(high)} of the pinball loss of always predicting ${constant}`;
+  return `: on ${rowsPassed(data)} R² is from ${format(low)} to ${format(high)}, against 0 if ${constant} were always predicted`;
 }
 
 /* Which columns matter most. */
