@@ -11,8 +11,9 @@ import pytest
 from commands import failed, houses, run
 
 import polyadic
-from polyadic.cli import fitting
+from polyadic.cli import fitting, summary
 from polyadic.cli.settings import PRESETS, Preset
+from polyadic.scale import sources
 
 FAST = ("--preset", "fast", "--rank", "2")
 X_COLUMNS = ["area", "rooms", "zip", "city"]
@@ -341,3 +342,67 @@ def test_a_file_larger_than_the_memory_for_it_is_streamed(folder, ending):
     assert model.marginals_[0].weight == 6000  # all rows, not a sample
     large = ("fit", path, "--target", "price", "--memory", "1MB")
     failed(run(*large, "--valid", "0.2"), "Give a file of held-out rows")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_the_task_of_a_large_file_is_found_from_all_its_rows(folder, ending):
+    n = 150_000  # more than a batch
+    rows = pd.DataFrame({"x": np.arange(n) % 97, "y": np.arange(n) % 2})
+    rows.loc[n - 30 :, "y"] = np.arange(30)
+    path = folder / f"late.{ending}"
+    rows.to_csv(path, index=False) if ending == "csv" else rows.to_parquet(path, index=False)
+    data = fitting.read_data(fitting.FitSettings(str(path), "y", memory="1MB"))
+    assert data.streams
+    assert data.settings.task == "regression"
+    assert data.why == "the target has 30 different numbers"
+    rows.loc[1000:1100, "y"] = np.arange(101)
+    rows.to_csv(path, index=False) if ending == "csv" else rows.to_parquet(path, index=False)
+    data = fitting.read_data(fitting.FitSettings(str(path), "y", memory="1MB"))
+    assert data.why == "the target has at least 101 different numbers"
+
+
+def test_a_large_file_has_the_types_of_all_its_rows(folder):
+    rows = houses(6000).drop(columns=["sold", "id", "zip"])
+    text = rows.assign(rooms=rows["rooms"].astype(str))
+    text.loc[5990:, "rooms"] = "2.5"
+    text.loc[::7, "city"] = ""
+    text.to_csv(folder / "late.csv", index=False)
+    (folder / "parts").mkdir()
+    for k in range(3):
+        text[2000 * k : 2000 * k + 2000].to_csv(folder / "parts" / f"{k}.csv", index=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "_BLOCK", 1 << 14)
+        _, model = fit(folder, "--memory", "1MB", data="late.csv")
+    assert model.marginals_[0].weight > 5000  # all rows but a tenth, which is held out
+    whole, again = (fit(folder, data=name)[1] for name in ("late.csv", "parts"))
+    X = rows.drop(columns="price")
+    assert whole.raw(X).tobytes() == again.raw(X).tobytes()
+    for one in (model, whole, again):
+        assert [column.categories for column in one.columns_.columns] == [
+            None,
+            None,
+            ("Bonn", "NA", "Ulm"),
+        ]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_files_without_rows_are_refused_in_folders_too(tmp_path, ending):
+    none = houses(0)
+    (none.to_csv if ending == "csv" else none.to_parquet)(tmp_path / f"a.{ending}", index=False)
+    for data in (tmp_path, tmp_path / f"a.{ending}"):
+        failed(run("fit", data, "--target", "price"), "has no rows.")
+    with pytest.raises(ValueError, match="has no rows"):
+        polyadic.CPRegressor().fit(tmp_path, "price")
+
+
+def test_ctrl_c_after_a_model_was_saved_does_not_deny_it(folder, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(summary, "conclude", interrupted)
+    out = tmp_path / "m.safetensors"
+    asked = ("fit", folder / "t.csv", "--target", "price", "--drop", "sold,id", *FAST, "-o", out)
+    result = run(*asked)
+    assert result.exit_code == 130
+    assert result.stderr.strip() == "Error: Interrupted."
+    assert out.exists()

@@ -58,8 +58,56 @@ def test_predictions_are_those_of_the_model_from_every_kind_of_file(folder, data
     assert result.exit_code == 0, result.output
     found, model = read(out), polyadic.load(folder / "price")
     assert list(found) == ["id", "prediction"]
-    assert found["id"].tolist() == list(range(120))
+    assert found["id"].astype(int).tolist() == list(range(120))
     assert found["prediction"].to_numpy().tobytes() == model.predict(X_NEW).tobytes()
+
+
+def test_a_kept_identifier_stays_as_it_is_in_the_file(folder, tmp_path):
+    ids = ["007", "12345678901234567890", "NA"]
+    table = houses(3, seed=1).assign(id=ids, rooms=[1, 2, 3])
+    table.to_csv(tmp_path / "new.csv", index=False)
+    out, asked = tmp_path / "out.csv", ("--keep", "id", "--keep", "rooms")
+    for data, text in ((tmp_path / "new.csv", None), ("-", (tmp_path / "new.csv").read_bytes())):
+        result = run("predict", folder / "price", data, "-o", out, *asked, input=text)
+        assert result.exit_code == 0, result.output
+        found = pd.read_csv(out, dtype=str, keep_default_na=False)
+        assert found["id"].tolist() == ids
+        assert found["rooms"].astype(float).tolist() == [1.0, 2.0, 3.0]
+
+
+def test_csv_files_of_a_folder_are_read_as_one_file_is(folder, tmp_path):
+    parts, out = tmp_path / "parts", tmp_path / "out.parquet"
+    parts.mkdir()
+    table = houses(120, seed=1)
+    table.loc[:9, "city"] = None  # empty cells
+    for k in range(2):
+        table[60 * k : 60 * k + 60].to_csv(parts / f"{k}.csv", index=False)
+    wanted = polyadic.load(folder / "price").predict(table[COLUMNS])
+    for data in (parts, parts / "*.csv"):
+        assert run("predict", folder / "price", data, "-o", out).exit_code == 0
+        assert read(out)["prediction"].to_numpy().tobytes() == wanted.tobytes()
+    table.to_csv(tmp_path / "whole.csv", index=False)
+    both = (parts, tmp_path / "whole.csv")
+    one, other = (run("evaluate", folder / "price", data, "--json") for data in both)
+    assert one.exit_code == 0, one.output
+    assert one.stdout == other.stdout
+
+
+def test_a_column_that_is_written_never_replaces_another(folder, tmp_path):
+    rng, out = np.random.default_rng(0), tmp_path / "out.parquet"
+    table = pd.DataFrame({"base": rng.normal(size=80), "lower": np.arange(80.0)})
+    table.assign(y=table["base"] * 2).to_csv(tmp_path / "t.csv", index=False)
+    asked = ("--target", "y", "--preset", "fast", "--rank", "2", "-o", tmp_path / "m")
+    assert run("fit", tmp_path / "t.csv", *asked).exit_code == 0
+    given = ("predict", tmp_path / "m", tmp_path / "t.csv", "-o", out)
+    assert run(*given, "--shapley").exit_code == 0
+    found, raw = read(out), polyadic.load(tmp_path / "m").raw(table)
+    assert list(found)[1:] == ["shapley_base", "shapley_lower", "shapley_base_value"]
+    np.testing.assert_allclose(found.iloc[:, 1:].sum(axis=1), raw[:, 0], rtol=1e-4, atol=1e-4)
+    out.unlink()
+    asked = ("--keep", "lower", "--interval", "0.8", "--calibrate", tmp_path / "t.csv")
+    failed(run(*given, *asked), "called 'lower'", "Leave the column out of keep")
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
@@ -136,6 +184,14 @@ def test_what_cannot_be_predicted_is_refused(folder, tmp_path):
     failed(run("predict", price, folder / "absent.csv", "-o", out), "There is no file")
     (tmp_path / "bad.csv").write_text("area,rooms,zip,city\n1,2,01,Ulm\nlarge,2,01,Ulm\n")
     failed(run("predict", price, tmp_path / "bad.csv", "-o", out), "bad.csv", "large")
+    for name in ("none.csv", "none.parquet", "none/a.csv"):
+        (tmp_path / "none").mkdir(exist_ok=True)
+        none = houses(0)
+        write = none.to_csv if name.endswith("csv") else none.to_parquet
+        write(tmp_path / name, index=False)
+        for command in ("predict", "evaluate"):
+            failed(run(command, price, (tmp_path / name)), f"{name}' has no rows.")
+    failed(run("evaluate", price, tmp_path / "none"), "none' has no rows.")
     asked = ("--interval", "0.9", "--calibrate", new)
     failed(run("predict", folder / "sold", new, "-o", out, *asked), "predicts classes")
     assert not out.exists()

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from polyadic import CPClassifier, CPRegressor, scale
+from polyadic.scale import sources
+from polyadic.scale.predicting import predicted
 
 pa = needs.package("pyarrow")
 pq = needs.package("pyarrow.parquet")
@@ -86,7 +88,10 @@ def test_every_kind_of_source_is_the_same_table(models, tmp_path):
     in_files(folder, rows)
     csv.write_csv(rows, tmp_path / "rows.csv")
     (tmp_path / "rows.tsv").write_text((tmp_path / "rows.csv").read_text().replace(",", "\t"))
-    sources = [
+    (tmp_path / "rows.txt").write_text((tmp_path / "rows.csv").read_text())
+    with pa.ipc.new_file(tmp_path / "rows.ipc", rows.schema) as file:
+        file.write_table(rows)
+    given = [
         folder,
         str(folder / "part-*.parquet"),
         datasets.dataset(folder),
@@ -94,9 +99,11 @@ def test_every_kind_of_source_is_the_same_table(models, tmp_path):
         lambda: [rows.slice(0, 100), rows.slice(100)],
         tmp_path / "rows.csv",
         tmp_path / "rows.tsv",
+        tmp_path / "rows.txt",
+        tmp_path / "rows.ipc",
     ]
     wanted = models["regression"].predict(rows.select(COLUMNS))
-    for k, source in enumerate(sources):
+    for k, source in enumerate(given):
         scale.predict(models["regression"], source, tmp_path / f"{k}.pq")
         found = pq.read_table(tmp_path / f"{k}.pq")["prediction"].to_numpy()
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
@@ -131,9 +138,9 @@ def test_bad_input_is_refused_by_name(models, tmp_path):
         scale.predict(model, tmp_path / "gone.parquet", out)
     with pytest.raises(FileNotFoundError, match="has no file that ends in"):
         scale.predict(model, tmp_path, out)
-    (tmp_path / "a.txt").write_text("x")
+    (tmp_path / "a.doc").write_text("x")
     with pytest.raises(ValueError, match=r"files of one kind"):
-        scale.predict(model, tmp_path / "a.txt", out)
+        scale.predict(model, tmp_path / "a.doc", out)
     with pytest.raises(ValueError, match="has no column 'kind'"):
         scale.predict(model, rows.select(["size"]).to_batches, out)
     with pytest.raises(ValueError, match="has no column 'nothing'"):
@@ -162,6 +169,122 @@ def test_batches_with_other_columns_are_refused(models, tmp_path):
     two = lambda: [rows, rows.rename_columns(["id", "width", "kind"])]  # noqa: E731
     with pytest.raises(ValueError, match="All batches must have the columns"):
         scale.predict(models["regression"], two, tmp_path / "out.pq")
+
+
+def test_a_column_never_replaces_another(models, tmp_path):
+    rows, out = table(), tmp_path / "out.pq"
+    model = models["regression"]
+    renamed = rows.rename_columns(["lower", "size", "kind"])
+
+    def more(_, found):
+        return {"lower": found - 1}
+
+    with pytest.raises(ValueError, match=r"called 'lower'.*Leave the column out of keep"):
+        scale.predict(model, renamed.to_batches, out, keep=["lower"], more=more)
+    with pytest.raises(ValueError, match="called 'prediction'"):
+        scale.predict(model, rows.to_batches, out, more=lambda _, found: {"prediction": found})
+    # Ray predicts by this function, without the others.
+    batch = rows.rename_columns(["prediction", "size", "kind"]).to_batches()[0]
+    with pytest.raises(ValueError, match="called 'prediction'"):
+        predicted(model, "predict", batch, COLUMNS, ["prediction"], None)
+    assert not out.exists()
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def read_all(source, **options):
+    return pa.Table.from_batches(list(scale.open_source(source, **options).batches()))
+
+
+def test_hidden_folders_are_no_part_of_a_table(tmp_path):
+    for name in (".", ".ipynb_checkpoints", "_temporary/0", "_delta_log", "more"):
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"x": [name]}), tmp_path / name / "a.parquet")
+    (tmp_path / "README.txt").write_text("About the table.")
+    assert read_all(tmp_path)["x"].to_pylist() == [".", "more"]
+    hidden = tmp_path / "_temporary"  # asked for by its name
+    assert read_all(hidden)["x"].to_pylist() == ["_temporary/0"]
+
+
+def test_folders_with_values_give_a_column(tmp_path, monkeypatch):
+    for name in ("01", "02"):
+        (tmp_path / f"k={name}").mkdir()
+        pq.write_table(pa.table({"x": [1.5, 2.5]}), tmp_path / f"k={name}" / "a.parquet")
+    assert read_all(tmp_path)["k"].to_pylist() == [1, 1, 2, 2]
+    monkeypatch.chdir(tmp_path.parent)
+    for source in (tmp_path, tmp_path / "k=*" / "*.parquet", f"{tmp_path.name}/**/*.parquet"):
+        found = read_all(source, types={"k": pa.string()})
+        assert found["k"].to_pylist() == ["01", "01", "02", "02"]
+        assert found["x"].to_pylist() == [1.5, 2.5, 1.5, 2.5]
+    assert scale.open_source(tmp_path / "k=01" / "a.parquet").names == ["x"]
+    (tmp_path / "text" / "k=1").mkdir(parents=True)
+    (tmp_path / "text" / "k=1" / "a.csv").write_text("x\n1\n")
+    with pytest.raises(ValueError, match=r"folders named k=\.\.\..*write the table as Parquet"):
+        scale.open_source(tmp_path / "text")
+
+
+CELLS = {
+    "decimals": (["1", "2.5"], pa.float64()),
+    "text": (["1", "a"], pa.string()),
+    "missing": (["", "7"], pa.int64()),
+    "whole": (["3", ""], pa.int64()),
+    "day": (["2024-01-01", "2024-01-02 03:04:05"], pa.timestamp("s")),
+    "flag": (["true", "false"], pa.bool_()),
+    "mixed": (["true", "2024-01-01"], pa.string()),
+    "none": (["", ""], pa.null()),
+}
+
+
+@pytest.mark.parametrize("n_files", [1, 2])
+def test_types_of_csv_files_are_those_of_all_rows(tmp_path, monkeypatch, n_files):
+    monkeypatch.setattr(sources, "_BLOCK", 1000)
+    header = ",".join(CELLS)
+    first, last = (",".join(cells[k] for cells, _ in CELLS.values()) for k in (0, 1))
+    parts = [[header, *[first] * 40], [*[header][: n_files - 1], *[last] * 40]]
+    if n_files == 1:
+        parts = [parts[0] + parts[1]]
+    for k, lines in enumerate(parts):
+        (tmp_path / f"{k}.csv").write_text("\n".join(lines) + "\n")
+    found = read_all(tmp_path)
+    kinds = {name: kind for name, (_, kind) in CELLS.items()}
+    assert dict(zip(found.column_names, found.schema.types)) == kinds
+    assert found["decimals"].to_pylist() == [1.0] * 40 + [2.5] * 40
+    assert found["missing"].to_pylist() == [None] * 40 + [7] * 40
+    if n_files == 1:
+        assert found.equals(csv.read_csv(tmp_path / "0.csv"))
+
+
+def test_known_types_and_empty_cells_of_csv_files(tmp_path):
+    (tmp_path / "0.csv").write_text("k,x,t\n01,1,a\n02,,\n")
+    (tmp_path / "1.csv").write_text('t,x,k\n"",2,NA\n')
+    found = read_all(tmp_path, types={"k": pa.string()})
+    assert found.to_pydict() == {"k": ["01", "02", "NA"], "x": [1, None, 2], "t": ["a", None, None]}
+    (tmp_path / "semicolons.txt").write_text("k;x\n1,5;2\n")
+    assert read_all(tmp_path / "semicolons.txt", delimiter=";").to_pydict() == {
+        "k": ["1,5"],
+        "x": [2],
+    }
+    (tmp_path / "2.csv").write_text("k,x\n1,2\n")
+    with pytest.raises(ValueError, match=r"0\.csv' has a column 't', and '.*2\.csv' has not"):
+        scale.open_source(tmp_path)
+
+
+def test_text_of_a_model_is_text_in_csv_files_of_a_folder(tmp_path):
+    codes, x = np.array(["01", "02", "1"] * 40, dtype=object), np.linspace(0, 1, 120)
+    rows = pa.table({"id": ["007"] * 120, "code": pa.array(codes), "x": x})
+    model = CPRegressor(**SMALL).fit(rows.select(["code", "x"]), x + (codes == "01"))
+    (tmp_path / "rows").mkdir()
+    for k in range(2):
+        part = rows.slice(60 * k, 60)
+        options = csv.WriteOptions(quoting_style="none")
+        csv.write_csv(part, tmp_path / "rows" / f"{k}.csv", options)
+    scale.predict(model, tmp_path / "rows", tmp_path / "out.pq", keep=["id", "x"])
+    found = pq.read_table(tmp_path / "out.pq")
+    wanted = model.predict(rows.select(["code", "x"]))
+    np.testing.assert_allclose(found["prediction"].to_numpy(), wanted, rtol=1e-6)
+    assert set(found["id"].to_pylist()) == {"007"}
+    assert found["x"].type == pa.float64()
 
 
 MEMORY = """

@@ -50,7 +50,7 @@ def _errors_as_one_line(debug: bool) -> Iterator[None]:
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except KeyboardInterrupt:
-        print_error("Interrupted; nothing was written.")
+        print_error("Interrupted.")
         raise typer.Exit(INTERRUPTED) from None
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from polyadic.estimators import CPClassifier, CPRegressor
 from polyadic.estimators.validation import physical_memory
 from polyadic.scale import Source, open_source
 from polyadic.scale.memory import fits_in_memory, parse_memory
+from polyadic.scale.sources import find_files
 
 Estimator = CPRegressor | CPClassifier
 _CELL_BYTES = 4  # of a cell in a CSV file, and its comma; chosen by hand
@@ -73,25 +74,25 @@ class FitData:
 
 def read_data(settings: FitSettings) -> FitData:
     """Read the tables of a fit, and decide its task; a large file is only opened."""
-    large = is_large(settings)
-    table = first_rows(settings.data) if large else tables.read(settings.data)
+    source = open_source(settings.data) if is_large(settings) else None
+    table = tables.read(settings.data) if source is None else first_rows(source)
     tables.find(table.column_names, settings.target, "The table")
     settings = replace(
         settings,
         categorical=_names(settings.categorical, table.column_names),
         drop=_names(settings.drop, table.column_names),
     )
-    task, why = choose_task(table.column(settings.target), settings.task)
+    chunks = [table.column(settings.target)] if source is None else column_of(source, settings)
+    task, why = choose_task(table.schema.field(settings.target).type, chunks, settings.task)
     settings = replace(settings, task=task)
     train, held_out = rows_of(table, settings), None
     categorical = _categorical(train.X, settings)
-    if large:
+    if source is not None:
         kept = [*train.X.column_names, settings.target]
         kept += [] if settings.weight is None else [settings.weight]
-        source = open_source(settings.data).restricted(kept)
-        train = Rows(source, settings.target, settings.weight)
+        train = Rows(source.restricted(kept), settings.target, settings.weight)
     if isinstance(settings.valid, float):
-        if large:
+        if source is not None:
             raise ValueError(
                 "A share of the rows cannot be held out of a file that is larger than the memory "
                 "for it. Give a file of held-out rows, or more --memory."
@@ -117,16 +118,17 @@ def is_large(settings: FitSettings) -> bool:
     budget = parse_memory(settings.memory or "auto", physical_memory())
     if source.n_rows is not None:
         return not fits_in_memory(source.n_rows, len(source.names), budget)
-    if not os.path.isfile(settings.data):
-        return True  # a folder or a pattern of text files: the estimator counts their rows
-    packed = _PACKED if settings.data.lower().endswith(".gz") else 1
-    cells = packed * os.path.getsize(settings.data) / _CELL_BYTES
+    cells = sum(map(_text_bytes, find_files(settings.data))) / _CELL_BYTES
     return not fits_in_memory(int(cells), 1, budget)
 
 
-def first_rows(path: str) -> pa.Table:
-    """Return some rows of a file, which tell the names and types of its columns."""
-    source = open_source(path)
+def _text_bytes(file: str) -> int:
+    """Return about how many bytes of text a file holds."""
+    return os.path.getsize(file) * (_PACKED if file.lower().endswith(".gz") else 1)
+
+
+def first_rows(source: Source) -> pa.Table:
+    """Return some rows of a source, which tell the names and types of its columns."""
     first = next(source.batches(), None)
     if first is None:
         raise ValueError(f"{source.label} has no rows.")
@@ -141,9 +143,25 @@ def _names(given: Sequence[str], known: Sequence[str]) -> list[str]:
     return [tables.find(known, name, "The table") for name in dict.fromkeys(out)]
 
 
-def choose_task(target: pa.ChunkedArray, asked: str) -> tuple[str, str]:
-    """Return whether to predict numbers or classes, and the reason for it."""
-    kind = target.type.value_type if pa.types.is_dictionary(target.type) else target.type
+def column_of(source: Source, settings: FitSettings) -> Iterator[pa.Array]:
+    """Yield the target of a source, part by part: the first rows alone may have few values."""
+    for batch in source.batches(columns=[settings.target]):
+        yield batch.column(0)
+
+
+def choose_task(kind: pa.DataType, chunks: Iterable[Any], asked: str) -> tuple[str, str]:
+    """Return whether to predict numbers or classes, and the reason for it.
+
+    Parameters
+    ----------
+    kind : pyarrow.DataType
+        The type of the target.
+    chunks : iterable of pyarrow arrays
+        The target; read only until it has more values than decide.
+    asked : str
+        The task that the user wants, or "auto".
+    """
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     is_number = _is_number(kind)
     if not (is_number or pa.types.is_boolean(kind) or _is_text(kind)):
         raise ValueError(
@@ -153,13 +171,26 @@ def choose_task(target: pa.ChunkedArray, asked: str) -> tuple[str, str]:
         return asked, "as given"
     if not is_number:
         return "classification", "the target is text" if _is_text(kind) else "the target is boolean"
-    n_values = pyarrow.compute.count_distinct(target).as_py()
+    n_values, is_all = count_values(chunks)
     if n_values == 2:
         return "classification", "the target has two values"
-    why = f"the target has {n_values:,} different numbers"
+    why = f"the target has {'' if is_all else 'at least '}{n_values:,} different numbers"
     if n_values <= _FEW_VALUES and pa.types.is_integer(kind):
         why += "; if these are classes: --task classification"
     return "regression", why
+
+
+def count_values(chunks: Iterable[Any]) -> tuple[int, bool]:
+    """Return how many different values there are, and whether all chunks were read for it."""
+    seen = None
+    waiting = iter(chunks)
+    for chunk in waiting:
+        own = pyarrow.compute.drop_null(pyarrow.compute.unique(chunk))
+        own = own.combine_chunks() if isinstance(own, pa.ChunkedArray) else own
+        seen = own if seen is None else pyarrow.compute.unique(pa.concat_arrays([seen, own]))
+        if len(seen) > _FEW_VALUES:
+            return len(seen), next(waiting, None) is None
+    return (0 if seen is None else len(seen)), True
 
 
 def rows_of(table: pa.Table, settings: FitSettings) -> Rows:

@@ -121,15 +121,25 @@ def _check_options(output: str, interval: float | None, calibrate: str | None, j
 
 
 def _shapley_columns(model: Any, rows: Any) -> dict[str, np.ndarray]:
-    """Return a column per Shapley value, and the base: they add up to the raw prediction."""
+    """Return a column per Shapley value, and the base: they add up to the raw prediction.
+
+    The base is called `shapley_base_value` where a column of the table is called `base`.
+    """
     import numpy as np
 
     from polyadic.explain import shapley
 
     found = shapley(model, rows)
-    out: dict[str, np.ndarray] = {}
+    base = "base_value" if "base" in found.columns else "base"
+    columns: list[tuple[str, np.ndarray]] = []
     for k, name in enumerate(found.outputs):
         start = "shapley" if len(found.outputs) == 1 else f"shapley_{name}"
-        out |= {f"{start}_{c}": found.values[:, n, k] for n, c in enumerate(found.columns)}
-        out[f"{start}_base"] = np.full(len(found), found.base[k])
+        columns += [(f"{start}_{c}", found.values[:, n, k]) for n, c in enumerate(found.columns)]
+        columns.append((f"{start}_{base}", np.full(len(found), found.base[k])))
+    out = dict(columns)
+    if len(out) < len(columns):
+        raise ValueError(
+            "Two Shapley values would have the same column: names of classes or columns run into "
+            "each other. Fit the model with other names, or use polyadic.explain.shapley."
+        )
     return out

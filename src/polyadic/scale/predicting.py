@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from polyadic.io.atomic import drafted
-from polyadic.scale.sources import Batch, open_source
+from polyadic.scale.sources import Batch, import_datasets, open_source
 
 _BATCH_ROWS = 65_536
 More = Callable[[Any, np.ndarray], dict[str, np.ndarray]]
@@ -43,7 +43,8 @@ def predict(
         What to write: a column `prediction`; or a column per class, `probability_` or `raw_` and
         the class.
     keep : sequence of str
-        Columns of the source to copy, such as an identifier.
+        Columns of the source to copy, such as an identifier. Those of a CSV file that the model
+        does not read are copied as text, as they are in the file.
     batch_rows : int
         Rows that are read, predicted and written at a time.
     more : callable, optional
@@ -89,12 +90,9 @@ def predicted_tables(
     more: More | None = None,
 ) -> Iterator[Any]:
     """Yield the predictions of a table batch by batch, as Arrow tables: see `predict`."""
-    table = open_source(source)
     wanted = model_columns(model, method)
+    table = open_source(source, types=file_types(model, keep))
     names = list(dict.fromkeys([*keep, *wanted]))
-    taken = set(keep) & set(_names(model, method))
-    if taken:
-        raise ValueError(f"keep has {sorted(taken)[0]!r}, which is the name of a prediction.")
     n_rows = 0
     for batch in table.batches(batch_rows, names):
         yield predicted(model, method, batch, wanted, list(keep), more)
@@ -151,6 +149,26 @@ def model_columns(model: Any, method: str) -> list[str]:
     return list(model.feature_names_in_)
 
 
+def file_types(model: Any, keep: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the types that columns of a file without types have for a model: numbers or text.
+
+    Columns to keep that the model does not read are text: an identifier stays as it is.
+    """
+    import_datasets()  # says what to install
+    import pyarrow as pa
+
+    columns = model.columns_
+    types = {name: pa.string() for name in keep if name not in columns.sources}
+    for column in columns.columns:
+        if column.part is not None:
+            continue  # pyarrow knows dates by their form
+        if column.categories is None:
+            types[column.source] = pa.float64()
+        elif all(isinstance(value, str) for value in column.categories):
+            types[column.source] = pa.string()
+    return types
+
+
 def _names(model: Any, method: str) -> list[str]:
     """Return the names of the columns with predictions."""
     if method == "predict":
@@ -180,7 +198,20 @@ def predicted(
     if columns.shape[1] != len(names):  # several targets
         names = [f"{names[0]}_{k}" for k in range(columns.shape[1])]
     arrays = {name: batch.column(name) for name in keep}
-    arrays |= {name: pa.array(column) for name, column in zip(names, columns.T)}
+    _add(arrays, dict(zip(names, columns.T)))
     if more is not None:
-        arrays |= {name: pa.array(column) for name, column in more(rows, found).items()}
+        _add(arrays, more(rows, found))
     return pa.table(arrays)
+
+
+def _add(arrays: dict[str, Any], new: dict[str, np.ndarray]) -> None:
+    """Add columns to write; refuse a name that is taken, for one would replace the other."""
+    import pyarrow as pa
+
+    for name, column in new.items():
+        if name in arrays:
+            raise ValueError(
+                f"Two columns to write are called {name!r}: one is the name of a prediction or of "
+                "what belongs to it. Leave the column out of keep, or rename it in the table."
+            )
+        arrays[name] = pa.array(column)

@@ -84,7 +84,10 @@ class Reading:
         """Return features, target and weights of all rows, in memory."""
         import pyarrow as pa
 
-        table = pa.Table.from_batches(list(self.source.batches(READ_ROWS)))
+        batches = list(self.source.batches(READ_ROWS))
+        if not batches:
+            raise ValueError(f"{self.source.label} has no rows.")
+        table = pa.Table.from_batches(batches)
         weight = None if self.weight is None else _array(table[self.weight])
         return table.select(self.features), self._target(table), weight
 
