@@ -267,7 +267,7 @@ def preface(scale: Scale, seconds: float, any_library: bool = False) -> str:
     lines = [
         "Made by `make reproduce` (`python -m experiments`), "
         f"{date.today().isoformat()}, on {machine()}; {versions()}. "
-        f"The fits took {in_words(seconds)} in all.",
+        f"The fits took {in_words(seconds)} in all, most of them two or more at a time.",
         f"Stochastic models are fitted with several seeds ({seeds_in_words(scale)}) and shown by "
         "mean, standard deviation (sd) and range; deterministic ones "
         f"({', '.join(['linear and logistic regression', 'SVM', *DETERMINISTIC])}) "
