@@ -8,6 +8,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from polyadic import losses
+from polyadic.kernels import losses as kernel
 from polyadic.objective.losses import resolve
 
 every_loss = pytest.mark.parametrize("loss", parts.LOSSES, ids=repr)
@@ -136,3 +137,22 @@ def test_unknown_loss_lists_the_known_ones():
 def test_a_parameter_out_of_range_is_refused(make):
     with pytest.raises(ValueError, match="must"):
         make()
+
+
+def test_exponentials_of_softmax_are_those_of_numpy():
+    x = -np.concatenate([np.linspace(0.0, 50.0, 1001), [1e-300, 699.0, 701.0, 1e300]])
+    raw = np.column_stack([np.zeros_like(x), x])  # the slope of the second class is exp / (1 + exp)
+    value, slope = losses.Softmax().value_and_gradient(np.zeros((len(x), 1)), raw)
+    want = np.exp(x) / (1.0 + np.exp(x))
+    assert np.allclose(slope[:, 1] * len(x), want, rtol=1e-12, atol=1e-290)
+    assert value == pytest.approx(np.mean(np.log1p(np.exp(x))), rel=1e-12)
+
+
+def test_one_curvature_of_all_classes_is_the_largest():
+    rng = np.random.default_rng(0)
+    raw, weight = 5.0 * rng.normal(size=(500, 4)), rng.uniform(0.1, 2.0, 500)
+    form, y = losses.Softmax().compiled_curvature(), np.zeros((500, 1))
+    every, one = np.empty((500, 4)), np.empty((500, 1))
+    for out in (every, one):
+        kernel.curvatures(form, y, weight, raw, out)
+    assert np.allclose(one[:, 0], every.max(axis=1), rtol=1e-12)

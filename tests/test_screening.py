@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import parts
 import pytest
+from threadpoolctl import threadpool_info
 
 from polyadic import CPClassifier, CPRegressor, explain, maps
 from polyadic.networks.cp import CPCores
@@ -123,3 +124,17 @@ def test_under_noise_alone_few_pairs_and_triples_are_found():
         X, y = rng.normal(size=(300, 12)), rng.normal(size=300)
         found += len(parts.plan_of(CPRegressor(), X, y).seeds)
     assert found <= 8  # one in ten tables has one, by construction: 0.05 for pairs and triples each
+
+
+def test_the_search_keeps_blas_to_one_thread(monkeypatch):
+    search, told = screening.search, []
+
+    def watched(task):
+        told.extend(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
+        return search(task)
+
+    monkeypatch.setattr(screening, "search", watched)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 9))
+    CPRegressor(max_time=1, random_state=0).fit(X, X[:, 0] + rng.normal(size=80))
+    assert told and set(told) == {1}

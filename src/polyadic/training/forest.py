@@ -43,9 +43,10 @@ _MOST_BINS_OF_ALL = 50_000
 FEWEST_ROWS = 1000
 # Settings of the trees, as in the measurements of docs/defaults.md.
 _RATE, _LEAVES, _LEAST_ROWS, _COLUMN_SHARE = 0.1, 31, 20.0, 0.5
-# Rounds of boosting to begin with. They are doubled while that lowers the held-out loss by this
-# share, up to this many trees; a round is one tree per output.
-_FIRST_ROUNDS, _LEAST_GAIN = 25, 0.01
+# Rounds of boosting to begin with. Half as many again follow while that lowers the held-out loss by
+# this share, which is one per cent per doubling, up to this many trees; a round is one tree per
+# output.
+_FIRST_ROUNDS, _LEAST_GAIN = 25, 0.006
 _MOST_ROUNDS, _MOST_TREES = 400, 2000
 _STEP = 5  # rounds between two looks at the held-out loss
 
@@ -278,9 +279,10 @@ class TreeTraining:
             enough = len(mean) > n_rounds // _STEP and not (
                 before - mean.min() > _LEAST_GAIN * abs(before)
             )
-            if enough or 2 * len(mean) * _STEP > most or fits.out_of_time:
+            done = len(mean) * _STEP
+            if enough or done >= most or fits.out_of_time:
                 return mean
-            n_rounds = len(mean) * _STEP  # as many again
+            n_rounds = min(ceil(done / (2 * _STEP)) * _STEP, most - done)
 
     def tell(self, step: Progressing, loss: float) -> bool:
         """Tell the loss of held-out rows to those who watch; return whether time is over."""

@@ -21,6 +21,7 @@ from polyadic.objective.losses import Loss
 from polyadic.solvers import inits
 from polyadic.solvers.adam import Adam
 from polyadic.solvers.als import MAX_SWEEPS
+from polyadic.solvers.blas import one_blas_thread
 from polyadic.solvers.blocks import working_memory
 from polyadic.solvers.contract import Solver, check_loss
 from polyadic.solvers.registry import FUSED, NETWORKS
@@ -217,7 +218,10 @@ def _screened(
     if n_columns <= screening.FEW_COLUMNS:
         return None, ()
     prepare_fit(MIXTURE)  # the search runs some of its kernels already
-    found = screening.search(task)
+    # Threads of BLAS without a core of their own wait for each other, for up to a hundred times as
+    # long as one thread takes.
+    with one_blas_thread():
+        found = screening.search(task)
     why = (
         f"take part in products: {found.n_main} have a clear effect of their own, "
         f"{found.n_pairs} pairs and {found.n_triples} triples interact"
