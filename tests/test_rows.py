@@ -1,10 +1,14 @@
 """Distinct rows, column seeds and folds."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
-from polyadic.data.rows import column_seed, distinct_rows, folds
+from polyadic import CPClassifier
+from polyadic.data.rows import CodedRows, column_seed, distinct_rows, folds
 
 small_tables = st.lists(
     st.tuples(
@@ -84,3 +88,37 @@ def test_folds_are_even_in_size_and_in_target():
     assert np.bincount(fold).min() >= 99
     means = [y[fold == k].mean() for k in range(10)]
     assert np.ptp(means) < 0.25 * y.std()
+
+
+def test_copies_are_made_only_where_most_rows_are_repeated():
+    x, y = [np.arange(4.0)], np.zeros((4, 1))
+    often = CodedRows(x, y, np.array([4.0, 3.0, 1.0, 1.0]))
+    seldom = CodedRows(x, y, np.array([2.0, 1.0, 1.0, 1.0]))
+    all_twice = CodedRows(x, y, np.full(4, 2.0))
+    assert len(often.in_copies(10)) == 9
+    assert len(often.in_copies(2)) == 6
+    assert seldom.in_copies(10) is seldom
+    assert all_twice.in_copies(10) is all_twice
+
+
+@given(hnp.arrays(np.int64, st.integers(1, 20), elements=st.integers(1, 30)), st.floats(1e-3, 1e3))
+def test_copies_keep_the_weight_of_every_row_whatever_the_unit(counts, unit):
+    n = len(counts)
+    each = np.random.default_rng(0).uniform(0.5, 2.0, n)  # such as class weights
+    rows = CodedRows([np.arange(float(n))], np.zeros((n, 1)), unit * counts * each, unit * counts)
+    copies = rows.in_copies(10)
+    assert np.allclose(np.bincount(copies.columns[0].astype(int), copies.weight), rows.weight)
+    assert len(copies) == len(replace(rows, counts=1.0 * counts).in_copies(10))
+
+
+def test_a_table_of_repeated_rows_is_learnt_cell_by_cell():
+    # The probability of each pair of categories is drawn alone, so only its own rows tell of it.
+    rng = np.random.default_rng(0)
+    chance = np.where(rng.random((10, 10)) < 0.5, 0.1, 0.9)
+    X = rng.integers(0, 10, (2000, 2))
+    y = (rng.random(2000) < chance[X[:, 0], X[:, 1]]).astype(int)
+    model = CPClassifier(categorical_features=[0, 1], random_state=0, n_jobs=1).fit(X, y)
+    cells = np.array([(a, b) for a in range(10) for b in range(10)])
+    found = model.predict_proba(cells)[:, 1]
+    assert np.mean((found > 0.5) == (chance.ravel() > 0.5)) > 0.95
+    assert np.mean((found - chance.ravel()) ** 2) < 0.02

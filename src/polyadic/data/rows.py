@@ -2,7 +2,8 @@
 
 Training uses distinct rows with summed weights, sorted by their content. So a weight of two is the
 same as the row twice, a weight of zero the same as no row, shuffling the table changes nothing, and
-a repeated row is never both in the training part and in the held-out part.
+a repeated row is never both in the training part and in the held-out part, unless most rows of the
+table are repeated: see `CodedRows.in_copies`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+_WHOLE = 1e-9  # relative rounding of a weight that is a whole number of units
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # an odd multiplier: 2^64 over the golden ratio
 
 
@@ -48,6 +50,34 @@ class CodedRows:
     def take(self, rows: np.ndarray) -> CodedRows:
         """Return these rows."""
         return CodedRows([c[rows] for c in self.columns], self.y[rows], self.weight[rows])
+
+    def in_copies(self, most: int) -> CodedRows:
+        """Return rows that were found several times as up to `most` rows, which share their weight.
+
+        Only where at least every second row to predict will be a repeated one. By Good and Turing,
+        the chance of a row that was never found is the share of rows that were found once. Held-out
+        rows are then like those to predict if some copies of a row are held out and some are not.
+        On other tables, all copies are held out together: otherwise rows that were repeated on
+        purpose, such as those of a rare class, would be predicted from their own copies.
+
+        How often a row was found is its weight in units of the smallest, where all weights are
+        whole numbers of that unit; other weights do not count rows.
+
+        >>> x, y = [np.array([5.0, 7.0])], np.zeros((2, 1))
+        >>> CodedRows(x, y, np.array([6.0, 2.0])).in_copies(10).weight
+        array([2., 2., 2., 2.])
+        >>> CodedRows(x, y, np.array([2.3, 1.0])).in_copies(10).weight
+        array([2.3, 1. ])
+        """
+        counts = self.weight if self.counts is None else self.counts
+        found = counts / counts.min(initial=np.inf)
+        whole = np.all(np.abs(found - np.round(found)) <= _WHOLE * found)
+        if not whole or 2.0 * np.count_nonzero(found < 1.5) >= found.sum():
+            return self
+        copies = np.minimum(np.round(found), most).astype(np.intp)
+        rows = np.repeat(np.arange(len(self)), copies)
+        own = None if self.counts is None else (self.counts / copies)[rows]
+        return replace(self.take(rows), weight=(self.weight / copies)[rows], counts=own)
 
     def restricted(self, columns: Sequence[int]) -> CodedRows:
         """Return the same rows with these columns only."""

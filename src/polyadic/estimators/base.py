@@ -52,6 +52,8 @@ from polyadic.training.watch import Listener
 # n_jobs.
 _CHUNK = 16384
 
+_MOST_COPIES = 10  # of a repeated row: by default there are as many folds
+
 # Scale of an output that does not vary, as a share of its value (of one, if that is larger): small
 # beside the rounding of float32, so that predictions are the constant. Chosen by hand.
 _CONSTANT_SCALE = 1e-12
@@ -271,7 +273,7 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
             self._scale_target(distinct)
         else:
             self._check_constant_outputs(distinct)
-        return replace(distinct, y=self._to_scale(distinct.y))
+        return replace(distinct, y=self._to_scale(distinct.y)).in_copies(_MOST_COPIES)
 
     def _set_names(self) -> None:
         if self.columns_.named:
