@@ -3,6 +3,7 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import parts
 import pytest
 from mixed import SMALL, labels, same_model, table
@@ -29,6 +30,18 @@ def test_permuting_columns_permutes_cores(n_members):
     np.testing.assert_allclose(other.predict(X), model.predict(X), atol=2e-4 * y.std())
     for ours, theirs in zip([model.cores_[k] for k in order], other.cores_):
         np.testing.assert_allclose(theirs, ours, atol=2e-3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_permuting_columns_of_the_same_few_values_keeps_every_bit(seed):
+    """Nearly all rows are there with two columns exchanged, too: names and weights differ."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.integers(0, 3, (200, 3)), columns=["a", "b", "c"]).astype("category")
+    y = rng.integers(0, 2, 200)
+    model = CPRegressor(**SMALL).fit(X, y)
+    other = CPRegressor(**SMALL).fit(X[["c", "a", "b"]], y)
+    for ours, theirs in zip([model.cores_[k] for k in (2, 0, 1)], other.cores_):
+        np.testing.assert_array_equal(theirs, ours)
 
 
 @pytest.mark.parametrize("estimator", [CPRegressor, CPClassifier])

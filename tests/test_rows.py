@@ -69,6 +69,19 @@ def test_swapped_columns_give_the_same_rows_in_the_same_order():
     np.testing.assert_array_equal(rows, swapped)
 
 
+@given(st.integers(0, 10**6), st.booleans())
+def test_swapped_columns_of_few_values_give_the_same_rows_in_the_same_order(seed, symmetric):
+    """The rows are all pairs of values: the columns differ in weights, or in their names alone."""
+    rng = np.random.default_rng(seed)
+    first, second = np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3)
+    y, names = np.zeros((9, 1)), ["a", "b"]
+    weight = np.ones(9) if symmetric else rng.permutation(np.arange(1.0, 10.0))
+    rows, total = distinct_rows([first, second], y, weight, names)
+    swapped, again = distinct_rows([second, first], y, weight, names[::-1])
+    np.testing.assert_array_equal(rows, swapped)
+    np.testing.assert_array_equal(total, again)
+
+
 def test_rows_with_other_targets_stay_apart():
     rows, weight = distinct_rows([np.zeros(3)], np.array([[0.0], [1.0], [0.0]]), np.ones(3))
     assert len(rows) == 2

@@ -22,6 +22,9 @@ DEFINED = (ValueError, TypeError, MemoryError)
 FORMATS = ["cp", "tt", "tr", "ht", "tucker", "fm", "pn"]
 MAPS = ["auto", "auto", "auto", "polynomial", "chebyshev", "bspline", "step", "fourier", "hat"]
 LOSSES = ["huber", "absolute_error", "poisson", "quantile"]
+DENSE = ("polynomial", "chebyshev", "fourier")  # maps that alternating least squares refuses
+ROWS_OF_TREES = 50  # of fewer rows, fewer than five would be held out
+UNFIT = 0.05  # share of the cases whose settings may refuse each other
 TEXTS = ["", " ", "a", "A", "ß", "☃", "nan", "None", "x" * 300, "1.5", "\n", "<b>"]
 
 
@@ -120,11 +123,11 @@ def target(rng, task, n):
 
 
 def estimator(rng, task):
-    """Return an estimator with small settings; one in fifty has all defaults."""
+    """Return an estimator with small settings; one in fifty CP models has all defaults."""
     numbers = task == "numbers"
     common = {"max_iter": pick(rng, [1, 2, 3]), "rank": pick(rng, [1, 2, 4]), "random_state": 0}
     if rng.random() < 0.2:
-        common["solver"] = pick(rng, ["auto", "auto", "Adam", "als", "riemannian", "SGD"])
+        common["solver"] = pick(rng, ["Adam", "Adam", "als", "riemannian", "SGD", "auto"])
         common["maps"] = pick(rng, ["auto", "auto", "polynomial", "hat"])
         return (TNRegressor if numbers else TNClassifier)(pick(rng, FORMATS), **common)
     cls = CPRegressor if numbers else CPClassifier
@@ -141,6 +144,24 @@ def estimator(rng, task):
     elif rng.random() < 0.2:
         common["class_weight"] = "balanced"
     return cls(**common)
+
+
+def fitting(model, n_rows):
+    """Return an estimator without settings that every fit of so many rows refuses at once."""
+    given = model.get_params(deep=False)
+    if "format" in given:
+        if model.solver == "auto":  # the solver of CP models only
+            model.set_params(solver="Adam")
+        elif model.solver == "riemannian":
+            model.set_params(format="tt")
+        return model.set_params(maps="auto") if model.format in ("fm", "pn") else model
+    if "als" in model.solver and model.maps in DENSE:
+        model.set_params(maps="hat")
+    if model.trees is True:  # of few losses, and held-out rows choose their share
+        model.set_params(n_members=2, trees=n_rows >= ROWS_OF_TREES)
+        if given.get("loss") in LOSSES and model.loss != "poisson":
+            model.set_params(loss="squared_error", quantile=None)
+    return model
 
 
 # ---- the rules -----------------------------------------------------------------------------------
@@ -210,6 +231,9 @@ def drawn(rng):
     task = pick(rng, ["numbers", "numbers", "two classes", "classes"])
     X = table(rng)
     y, model = target(rng, task, len(X)), estimator(rng, task)
+    if rng.random() > UNFIT:
+        model = fitting(model, len(X))
+        y = np.abs(y) if getattr(model, "loss", "") == "poisson" else y
     if getattr(model, "format", "") == "tucker" and X.shape[1] > 4:
         model.set_params(rank=1)  # its core has a power of the rank
     return X, y, pick(rng, [None, None, np.round(rng.random(len(X)), 2) + 0.01]), model

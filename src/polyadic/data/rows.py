@@ -85,11 +85,15 @@ class CodedRows:
 
 
 def distinct_rows(
-    columns: list[np.ndarray], y: np.ndarray, weight: np.ndarray
+    columns: list[np.ndarray],
+    y: np.ndarray,
+    weight: np.ndarray,
+    names: Sequence[str] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return one position per distinct row (of columns and y : (n, L)) and the rows' weights.
 
-    Rows of weight zero are left out.
+    Rows of weight zero are left out. The order of the columns has no effect; of columns that could
+    change places in the table as a whole, none where their names are given.
 
     >>> distinct_rows([np.array([1.0, 2.0, 1.0])], np.zeros((3, 1)), np.array([1.0, 0.0, 3.0]))
     (array([0]), array([4.]))
@@ -103,10 +107,36 @@ def distinct_rows(
     same = _same_as_before(words, order)
     if np.any((prints[order[1:]] == prints[order[:-1]]) & ~same):
         # Rows that differ but share a fingerprint: bring equal ones together word by word.
+        ranked = _ranked(words[: len(columns)], prints, weight[kept], names)
+        words = [*(words[n] for n in ranked), *words[len(columns) :]]
         order = np.lexsort((weight[kept], *words, prints))
         same = _same_as_before(words, order)
     first = np.flatnonzero(np.concatenate(([True], ~same)))
     return kept[order[first]], np.add.reduceat(weight[kept][order], first)
+
+
+def _ranked(
+    words: list[np.ndarray],
+    prints: np.ndarray,
+    weight: np.ndarray,
+    names: Sequence[str] | None,
+) -> list[int]:
+    """Return the columns in an order that depends on their content, then on names, then on places.
+
+    The content is how much weight each value has beside each fingerprint: two columns of the same
+    few values often differ in nothing else.
+    """
+    marks = []
+    for word in words:
+        order = np.lexsort((weight, prints, word))
+        same = _same_as_before([word, prints], order)
+        first = np.flatnonzero(np.concatenate(([True], ~same)))
+        mark = hashlib.blake2b(np.add.reduceat(weight[order], first).tobytes())
+        for own in (word, prints):
+            mark.update(own[order[first]].tobytes())
+        marks.append(mark.digest())
+    names = [""] * len(words) if names is None else names
+    return sorted(range(len(words)), key=lambda n: (marks[n], names[n]))
 
 
 def _same_as_before(words: list[np.ndarray], order: np.ndarray) -> np.ndarray:

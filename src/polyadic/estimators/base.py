@@ -265,7 +265,8 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
             self._set_names()
         plain = validation.check_weights(sample_weight, n_rows)
         each = np.divide(weight, plain, out=np.ones(n_rows), where=plain > 0)
-        rows, weight = distinct_rows(coded, target, weight)
+        names = columns.names if columns.named else None
+        rows, weight = distinct_rows(coded, target, weight, names)
         # Equal rows have the same class, and so the same class weight.
         counts = weight / each[rows]
         distinct = CodedRows([c[rows] for c in coded], target[rows], weight, counts)

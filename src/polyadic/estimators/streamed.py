@@ -369,7 +369,8 @@ def sort_rows(model: Any, rows: CodedRows) -> CodedRows:
             "No row of the table was chosen for the sample or to be held out: nearly all of its "
             "rows are equal. Raise `memory`, so that it is fitted in memory."
         )
-    places, weight = distinct_rows(rows.columns, rows.y, rows.weight)
+    names = model.columns_.names if model.columns_.named else None
+    places, weight = distinct_rows(rows.columns, rows.y, rows.weight, names)
     counts = None
     if rows.counts is not None:
         counts = weight * (rows.counts / rows.weight)[places]

@@ -12,6 +12,7 @@ import errno
 import hashlib
 import json
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +92,24 @@ def digest(tensors: dict[str, np.ndarray]) -> str:
     out = hashlib.sha256()
     for name in sorted(tensors):
         array = tensors[name]
-        out.update(f"{name} {array.dtype.name} {array.shape} ".encode())
-        out.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+        out.update(f"{name} {_name_of(array.dtype)} {array.shape} ".encode())
+        out.update(array.astype(_little(array.dtype), order="C", copy=False).data)
     return out.hexdigest()
+
+
+@cache  # NumPy puts the name of a type together every time
+def _name_of(dtype: np.dtype) -> str:
+    return dtype.name
+
+
+@cache
+def _little(dtype: np.dtype) -> np.dtype:
+    """Return a type with little-endian bytes."""
+    return dtype.newbyteorder("<")
 
 
 def _as_tensor(name: str, array: Any) -> np.ndarray:
     array = np.asarray(array)
-    if array.dtype.name not in NUMBERS:
+    if _name_of(array.dtype) not in NUMBERS:
         raise TypeError(f"A model file cannot hold {name!r}, an array of type {array.dtype}.")
     return array.astype(array.dtype.newbyteorder("="), order="C", copy=False)

@@ -6,6 +6,7 @@ import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cache
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -114,7 +115,7 @@ class FeatureMap(ABC):
     def params(self) -> dict[str, Any]:
         """Return the constructor parameters, JSON scalars only."""
         # A grid search over np.arange passes NumPy scalars, which JSON cannot hold.
-        given = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        given = {name: getattr(self, name) for name in _parameters(type(self))}
         return {k: v.item() if isinstance(v, np.generic) else v for k, v in given.items()}
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -165,6 +166,12 @@ class FeatureMap(ABC):
     def __repr__(self) -> str:
         inside = ", ".join(f"{k}={v!r}" for k, v in self.params().items())
         return f"{type(self).__name__}({inside})"
+
+
+@cache  # a signature takes far longer to find than all that is done with it
+def _parameters(cls: type[FeatureMap]) -> tuple[str, ...]:
+    """Return the names of the constructor's parameters."""
+    return tuple(inspect.signature(cls).parameters)
 
 
 def check_integer(owner: FeatureMap, name: str, at_least: int, at_most: int = 10**6) -> None:
