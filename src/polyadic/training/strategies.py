@@ -251,6 +251,8 @@ class MixedPrior(TensorPrior):
     continued_sweeps = 2
 
     refine: ClassVar[tuple[float, ...]] = (10**0.5,)
+    # The held-out rows of a short table cannot tell a finer step from chance.
+    refine_of_long_tables: ClassVar[tuple[float, ...]] = (10**0.5, 10**0.25)
     most_pilots: ClassVar[int] = 2
     # Multiplications of one sweep, about; members have no higher rank than this allows. Chosen by
     # hand: five columns and 4,000 rows may have a rank of 40.
@@ -276,5 +278,6 @@ class MixedPrior(TensorPrior):
 
     def ladder(self, n_rows: int, n_columns: int, n_members: int) -> Ladder:
         """Return amounts of interaction; few held-out rows say little, so more pilots try them."""
-        n_pilots = 1 if n_rows >= FactorPenalties.long else min(n_members, self.most_pilots)
-        return Ladder(self.interactions, n_pilots, self.refine)
+        if n_rows >= FactorPenalties.long:
+            return Ladder(self.interactions, 1, self.refine_of_long_tables)
+        return Ladder(self.interactions, min(n_members, self.most_pilots), self.refine)
