@@ -9,8 +9,17 @@ import time
 import numpy as np
 import pytest
 
-from polyadic import CPRegressor
+from polyadic import CPClassifier, CPRegressor
+from polyadic.data.features import encode
+from polyadic.data.rows import CodedRows
+from polyadic.losses import SquaredError
+from polyadic.maps import Hat
+from polyadic.objective import prior
+from polyadic.objective.problem import Problem, Rows
 from polyadic.solvers import adam
+from polyadic.solvers.contract import Deadline, FitStopped
+from polyadic.training import forest
+from polyadic.training.forest import Forest, bin_maps
 
 # Seconds from the signal to the error. Two are wanted; a machine with other work needs more. The
 # fits would take many minutes.
@@ -88,3 +97,62 @@ def test_long_epochs_are_cut_where_they_can_be_stopped(monkeypatch):
     monkeypatch.setattr(adam, "_MOST_WORK", 32 * 6 * 8 * 3)
     parts = CPRegressor(**fast).fit(X, X[:, 0] * X[:, 1])
     np.testing.assert_allclose(parts.predict(X), whole.predict(X), rtol=1e-4, atol=1e-4)
+
+
+def test_an_additive_model_ends_within_one_column():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 5))
+    maps = [Hat(6).fit(x) for x in X.T]
+    rows = Rows(encode(maps, list(X.T)), X[:, :1] + X[:, 1:2], np.ones(300))
+    problem = Problem(rows, None, SquaredError(), np.zeros(1), [m.degrees for m in maps])
+    asked = []
+
+    def out_of_time():
+        asked.append(True)
+        return len(asked) > 2
+
+    shapes = [prior.precision(m) for m in maps]
+    found = prior.fit_additive(problem, shapes, out_of_time)
+    assert sum(bool(np.any(effect.values)) for effect in found.effects) == 2
+    assert np.all(np.isfinite(found.after.slope))
+
+
+def test_a_thread_of_a_stopped_fit_leaves_between_two_rounds_of_trees(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    rows = CodedRows(list(X.T), X[:, :1] * X[:, 1:2], np.ones(200))
+    maps = bin_maps([Hat(6).fit(x) for x in X.T], rows)
+    grown = [Forest(SquaredError(), maps, rows, np.zeros(1), seed=1) for _ in range(3)]
+    grown[0].grow(5)
+    monkeypatch.setattr(forest, "_MOST_WORK", 1)  # one round at a time
+    grown[1].grow(5)
+    assert np.array_equal(grown[0].raw, grown[1].raw)
+    bins = np.array([m.encode(x)[0][:, 0] for m, x in zip(maps, rows.columns)])
+    found = [np.zeros((200, 1)), np.zeros((200, 1))]
+    for one, raw in zip(grown, found):
+        one.first(5).add_bins(raw, bins)
+    assert np.array_equal(*found)
+    deadline, looks = Deadline(np.inf), []
+
+    def look():
+        looks.append(True)
+        if len(looks) == 3:
+            deadline.stop()
+        deadline.leave_if_stopped()
+
+    with pytest.raises(FitStopped):
+        grown[2].grow(5, look)
+    assert len(looks) == 3
+
+
+@pytest.mark.parametrize("kind", ["numbers", "two classes", "three classes"])
+def test_a_fit_whose_time_is_over_at_once_is_still_a_model(kind):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 10))  # more than eight columns are searched, 1,000 rows have trees
+    y = X[:, 0] * X[:, 1] + X[:, 2]
+    if kind == "numbers":
+        model = CPRegressor(max_time=1e-3, random_state=0).fit(X, y)
+    else:
+        y = np.digitize(y, [0.0] if kind == "two classes" else [-0.5, 0.5])
+        model = CPClassifier(max_time=1e-3, random_state=0).fit(X, y)
+    assert np.all(np.isfinite(model.raw(X)))

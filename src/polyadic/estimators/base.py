@@ -82,6 +82,7 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
         has_held_out: bool,
         order: Sequence[int] | None = None,
         streamed: Any = None,
+        deadline: Deadline | None = None,
     ) -> Plan:
         """Resolve every "auto" for these rows, whose columns are in this order, or the table's."""
         raise NotImplementedError
@@ -166,7 +167,7 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
         if order is not None:
             rows = rows.restricted(order)
             held_out = None if held_out is None else held_out.restricted(order)
-        plan = self._plan(rows, held_out is not None, order, streamed)
+        plan = self._plan(rows, held_out is not None, order, streamed, deadline)
         told = Callbacks(estimator, partial(self._with_member, order=order), *given)
         callbacks = [told] if has_callbacks(estimator) else []
         bars = [Progress(type(self).__name__)] if self.verbose else []

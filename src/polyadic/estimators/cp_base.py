@@ -226,6 +226,7 @@ class CPEstimator(TableEstimator):
         has_held_out: bool,
         order: Sequence[int] | None = None,
         streamed: StreamedFit | None = None,
+        deadline: Deadline | None = None,
     ) -> Plan:
         self._passes = None
         order = range(len(rows.columns)) if order is None else order
@@ -238,7 +239,7 @@ class CPEstimator(TableEstimator):
             maps = self._fit_maps(rows, order)
         else:
             maps = streamed.fit_maps(self._choose_maps(), order)
-        task = self._task(rows, has_held_out, maps)
+        task = replace(self._task(rows, has_held_out, maps), deadline=deadline)
         if streamed is not None:
             task = replace(task, memory=budget_of(self))
         plan = resolve_cp(self, task)

@@ -20,6 +20,7 @@ from polyadic.networks.cores import Cores
 from polyadic.networks.cp import CPCores
 from polyadic.objective.problem import Problem
 from polyadic.solvers import inits
+from polyadic.solvers.contract import Deadline
 from polyadic.solvers.inits import Init, Start
 from polyadic.solvers.registry import NETWORKS
 from polyadic.training.plan import Plan
@@ -157,6 +158,7 @@ class TNEstimator(TableEstimator):
         has_held_out: bool,
         order: Sequence[int] | None = None,
         streamed: Any = None,
+        deadline: Deadline | None = None,
     ) -> Plan:
         if self._resumes:
             return self._resumed_plan(rows, has_held_out)

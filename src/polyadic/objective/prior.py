@@ -15,7 +15,7 @@ chosen on held-out rows, see `polyadic.training.strategies`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,11 +52,18 @@ _TINY = 1e-12  # keeps divisors and logarithms away from zero
 _BAND_WIDTH = 4  # diagonals of the normal equations of four slots
 
 
-def learn(problem: Problem, maps: Sequence[FeatureMap]) -> Prior:
+def in_time() -> bool:
+    """Return that time is not over, for fits without a limit."""
+    return False
+
+
+def learn(
+    problem: Problem, maps: Sequence[FeatureMap], out_of_time: Callable[[], bool] = in_time
+) -> Prior:
     """Return the prior of these columns, its spreads learnt from the problem's rows."""
     check_maps(problem.local)
     shapes = [precision(m) for m in maps]
-    effects = fit_additive(problem, shapes).effects
+    effects = fit_additive(problem, shapes, out_of_time).effects
     least = _LEAST_TOTAL_SPREAD / len(shapes)
     scaled = [shape / max(one.spread, least) for shape, one in zip(shapes, effects)]
     constant = [m.constant for m in maps]
@@ -144,8 +151,13 @@ class Additive:
     after: Quadratic
 
 
-def fit_additive(problem: Problem, shapes: Sequence[np.ndarray]) -> Additive:
-    """Fit an additive model, one column after the other, and learn the spread of each."""
+def fit_additive(
+    problem: Problem, shapes: Sequence[np.ndarray], out_of_time: Callable[[], bool] = in_time
+) -> Additive:
+    """Fit an additive model, one column after the other, and learn the spread of each.
+
+    When time is over, columns keep the effect that they have by then.
+    """
     loss, n = problem.loss, len(problem.local)
     y = np.ascontiguousarray(problem.y, dtype=np.float64)
     # A row that stands for several counts as several.
@@ -174,6 +186,8 @@ def fit_additive(problem: Problem, shapes: Sequence[np.ndarray]) -> Additive:
     for _ in range(_MAX_PASSES):
         before = spreads
         for k in order:
+            if out_of_time():
+                break
             total = measure()
             if loss.location_scale:  # a Gaussian likelihood divides the loss by twice the noise
                 noise = 2.0 * max(total, _TINY) / max(n_values - freedom, _LEAST_LEFT * n_values)
@@ -181,7 +195,7 @@ def fit_additive(problem: Problem, shapes: Sequence[np.ndarray]) -> Additive:
             effects[k].update(raw, model, noise, longest)
             freedom += effects[k].freedom
         spreads = np.array([effect.spread for effect in effects])
-        if np.all(np.abs(np.log(spreads / before)) < _SPREAD_TOLERANCE):
+        if out_of_time() or np.all(np.abs(np.log(spreads / before)) < _SPREAD_TOLERANCE):
             break
     measure()
     return Additive(effects, before_all, Quadratic(model.slope / noise, model.curvature / noise))

@@ -14,6 +14,10 @@ from polyadic.objective.losses import Loss
 from polyadic.objective.problem import Problem
 
 
+class FitStopped(Exception):
+    """Raised in the threads of a fit that an error has stopped: nobody waits for their results."""
+
+
 class Deadline(float):
     """A time of `time.perf_counter` at which a fit ends, or earlier, where it is stopped.
 
@@ -35,6 +39,11 @@ class Deadline(float):
     def over(self) -> bool:
         """Whether the deadline has passed."""
         return self.stopped or time.perf_counter() >= self
+
+    def leave_if_stopped(self) -> None:
+        """End the thread that calls this, if the fit was stopped."""
+        if self.stopped:
+            raise FitStopped
 
 
 @dataclass

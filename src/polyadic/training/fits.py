@@ -139,6 +139,16 @@ class Fits:
         late = self.deadline is not None and self.deadline.over
         return late or self.watch.stopped
 
+    def leave_if_stopped(self) -> None:
+        """End this thread where an error has stopped the fit."""
+        if self.deadline is not None:
+            self.deadline.leave_if_stopped()
+
+    def is_over(self) -> bool:
+        """Tell whether time is over; a thread of a fit that was stopped ends here."""
+        self.leave_if_stopped()
+        return self.out_of_time
+
     def run(self, kind: str, fits: Sequence[Fit], some_will_do: bool = False) -> list[Member]:
         """Train pilots or members, several at a time; `kind` tells which.
 
@@ -232,6 +242,7 @@ class Fits:
         What the strategy learns from the rows, it learns from all columns; products are of those
         that screening has left.
         """
+        self.leave_if_stopped()
         plan, maps = self.plan, self.member_maps(number)
         fold_of = None if all_rows else self.fold_of
         rows, held_rows = hold_out(self.rows, self.held_out, fold_of, number)
@@ -241,7 +252,8 @@ class Fits:
             own_maps = [maps[n] for n in self.columns]
             held_rows = None if held_rows is None else held_rows.restricted(self.columns)
             own = build_problem(plan, own_maps, rows.restricted(self.columns), held_rows)
-        whole = plan.strategy.prepare(whole, maps)
+        self.leave_if_stopped()
+        whole = plan.strategy.prepare(whole, maps, self.is_over)
         own = replace(own, rows=replace(own.rows, y=whole.y))
         if whole.prior is not None:
             own = replace(own, prior=whole.prior.restricted(self.columns))

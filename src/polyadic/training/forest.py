@@ -49,6 +49,9 @@ _RATE, _LEAVES, _LEAST_ROWS, _COLUMN_SHARE = 0.1, 31, 20.0, 0.5
 _FIRST_ROUNDS, _LEAST_GAIN = 25, 0.006
 _MOST_ROUNDS, _MOST_TREES = 400, 2000
 _STEP = 5  # rounds between two looks at the held-out loss
+# Rows times columns times trees that a kernel is given at once: about half a second on one core, in
+# which nothing can stop it.
+_MOST_WORK = 2 * 10**7
 
 
 def possible(loss: Loss) -> bool:
@@ -98,6 +101,10 @@ def _frequent(codes: np.ndarray, weight: np.ndarray) -> OneHot:
         kept[np.argsort(-totals, kind="stable")[: MOST_BINS - 1]] = True
         out.lookup_ = np.where(kept, np.cumsum(kept), 0).astype(np.int32)
     return out
+
+
+def _go_on() -> None:
+    """Do nothing: what is done between two calls of a kernel, where nothing is to be looked at."""
 
 
 # ---- growing -------------------------------------------------------------------------------------
@@ -151,9 +158,21 @@ class Forest:
         self.state = np.array([seed], np.uint64)
         self.parts: list[Trees] = []  # of the calls of `grow`
 
-    def grow(self, n_rounds: int) -> None:
-        """Grow trees for this many rounds more."""
-        n_trees, n_columns = n_rounds * len(self.base), len(self.columns)
+    def grow(self, n_rounds: int, look: Callable[[], None] = _go_on) -> None:
+        """Grow trees for this many rounds more; call `look` now and then, which may raise."""
+        size = len(self.raw) * len(self.columns) * len(self.base)
+        at_once = int(np.clip(_MOST_WORK // max(size, 1), 1, n_rounds))
+        n_bins = int(self.table.start[-1])
+        work = boosting.Workspace.make(len(self.raw), len(self.columns), n_bins, _LEAVES)
+        grown = []
+        for done in range(0, n_rounds, at_once):
+            look()
+            grown.append(self._grow(min(at_once, n_rounds - done), work))
+        self.parts.append(grown[0] if len(grown) == 1 else join(grown, [1.0] * len(grown)))
+
+    def _grow(self, n_rounds: int, work: boosting.Workspace) -> Trees:
+        """Grow trees for this many rounds: nothing can stop the kernel."""
+        n_trees = n_rounds * len(self.base)
         n_nodes, n_sets = n_trees * (2 * _LEAVES - 1), 0
         if self.table.categorical.any():
             n_sets = n_trees * (_LEAVES - 1)
@@ -168,10 +187,8 @@ class Forest:
             root=np.empty(n_trees, np.int64),
             counts=np.zeros(3, np.int64),
         )
-        n_bins = int(self.table.start[-1])
-        work = boosting.Workspace.make(len(self.raw), n_columns, n_bins, _LEAVES)
         boosting.boost(self.settings, self.table, n_rounds, self.raw, grown, work, self.state)
-        self.parts.append(_read(self.maps, self.columns, grown, len(self.base)))
+        return _read(self.maps, self.columns, grown, len(self.base))
 
     def first(self, n_rounds: int) -> Trees:
         """Return the trees of the first rounds."""
@@ -210,10 +227,18 @@ class HeldOutLoss:
         self.bins = np.array([m.encode(x)[0][:, 0] for m, x in zip(forest.maps, rows.columns)])
         self.losses: list[float] = []
 
-    def grow(self, n_rounds: int, tell: Callable[[float], bool] | None = None) -> None:
-        """Grow the forest, and tell the loss after every few rounds; stop if the answer is yes."""
+    def grow(
+        self,
+        n_rounds: int,
+        tell: Callable[[float], bool] | None = None,
+        look: Callable[[], None] = _go_on,
+    ) -> None:
+        """Grow the forest, and tell the loss after every few rounds; stop if the answer is yes.
+
+        `look` is called more often, and may raise.
+        """
         for _ in range(0, n_rounds, _STEP):
-            self.forest.grow(_STEP)
+            self.forest.grow(_STEP, look)
             self.forest.parts[-1].add_bins(self.raw, self.bins)
             self.losses.append(self.loss.value(self.rows.y, self.raw, self.rows.weight))
             if tell is not None and tell(self.losses[-1]):
@@ -271,8 +296,8 @@ class TreeTraining:
             n_steps = len(curves) * (n_rounds // _STEP)
             fits.watch.expect(NAME, NAME, 0, n_steps)
             with fits.watch.step(NAME, NAME, n_steps) as step:
-                tell = partial(self.tell, step)
-                fits.pool.run(lambda one: one.grow(n_rounds, tell), curves)  # noqa: B023
+                tell, look = partial(self.tell, step), fits.leave_if_stopped
+                fits.pool.run(lambda one: one.grow(n_rounds, tell, look), curves)  # noqa: B023
             length = min(len(one.losses) for one in curves)  # they differ at the deadline
             mean = np.mean([one.losses[:length] for one in curves], axis=0)
             before = mean[: -(n_rounds // _STEP)].min(initial=np.inf)
@@ -298,7 +323,7 @@ class TreeTraining:
         fits.watch.expect(NAME, NAME, 0, n_rounds // _STEP)
         with fits.watch.step(NAME, NAME, n_rounds // _STEP) as step:
             for _ in range(0, n_rounds, _STEP):
-                fits.pool.run(lambda one: one.grow(_STEP), [forest])
+                fits.pool.run(lambda one: one.grow(_STEP, fits.leave_if_stopped), [forest])
                 if self.tell(step, np.nan):
                     return
         trees = forest.first(n_rounds)

@@ -36,6 +36,7 @@ _STRENGTHS = (1000.0, 100.0, 10.0, 1.0, 0.1)
 # their third power in multiplications. And up to this many numbers in the table, which are kept
 # twice, with 8 bytes each. Both chosen by hand.
 _MOST_SLOPES, _MOST_NUMBERS = 3000, 5e7
+_MOST_WORK = 1e10  # multiplications of a product of matrices, some tenths of a second
 _SPARSE = 0.1  # share of non-zeros below which a matrix is kept as sparse; chosen by hand
 # Least diagonal entry of normal equations, as a share of the largest; chosen by hand.
 _FLOOR = 1e-10
@@ -148,7 +149,7 @@ def solve(
     """
     penalties = [strength / rows.effective_rows() for strength in strengths]
     if loss.quadratic:
-        return _solve_squares(design, rows, intercept, penalties)
+        return _solve_squares(design, rows, intercept, penalties, out_of_time)
     out: list[Slopes] = []
     for penalty in penalties:
         if not out or not out_of_time():
@@ -175,6 +176,7 @@ def _solve_squares(
     rows: CodedRows,
     intercept: np.ndarray,
     penalties: Sequence[float],
+    out_of_time: Callable[[], bool],
 ) -> list[Slopes]:
     """Solve the normal equations with each penalty."""
     weight = rows.weight / rows.weight.sum()
@@ -186,7 +188,7 @@ def _solve_squares(
         gram = (design.T @ weighted).toarray()
     else:
         weighted = weight[:, None] * design
-        gram = design.T @ weighted
+        gram = _gram(design, weighted, out_of_time)
     gram -= np.outer(mean, mean)
     moment = weighted.T @ target - np.outer(mean, mean_y)
     diagonal = np.diag_indices_from(gram)
@@ -199,6 +201,17 @@ def _solve_squares(
         slopes = cho_solve(cho_factor(raised), moment)
         out.append(Slopes(mean_y - mean @ slopes, slopes))
     return out
+
+
+def _gram(design: np.ndarray, weighted: np.ndarray, out_of_time: Callable[[], bool]) -> np.ndarray:
+    """Return design' weighted, by parts of the rows between which a fit can be stopped."""
+    n_rows, n_slopes = design.shape
+    step = max(1, int(_MOST_WORK // n_slopes**2))
+    gram = np.zeros((n_slopes, n_slopes))
+    for start in range(0, n_rows, step):
+        out_of_time()  # ends the thread of a fit that was stopped; half of the sums are no use
+        gram += design[start : start + step].T @ weighted[start : start + step]
+    return gram
 
 
 class LinearTrial(NamedTuple):
@@ -268,7 +281,7 @@ class LinearTraining:
         """Fit these rows with each strength, until time is over."""
         plan, fits = self.plan, self.fits
         args = (plan.loss, design, rows, plan.intercept, strengths, start)
-        return solve(*args, lambda: fits.out_of_time)
+        return solve(*args, fits.is_over)
 
     def groups(self) -> list[list[Member]]:
         """Return the members whose share is to be found."""

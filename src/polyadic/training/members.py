@@ -241,6 +241,8 @@ class StrategyTraining:
         self.try_strengths(ladder.strengths[first:])
         for _ in range(ladder.n_beyond):
             tried = sorted(trial.strength for trial in self.trials)
+            if len(tried) < 2:
+                break
             best = self.best_trial().strength
             if best in (tried[0], tried[-1]):
                 inner = tried[1] if best == tried[0] else tried[-2]
@@ -263,6 +265,8 @@ class StrategyTraining:
         strengths, ladder = list(strengths), self.plan.ladder
         if not strengths or (self.trials and self.no_more_pilots):
             return
+        if self.no_more_pilots:  # reading the table took the time: one strength must do
+            strengths = strengths[:1]
         solver, n_pilots = self.solver, ladder.n_pilots
         starts: list[CPCores | None] = [None] * n_pilots
         sweeps = self.plan.strategy.continued_sweeps

@@ -14,7 +14,7 @@ from polyadic.data.rows import CodedRows
 from polyadic.maps.base import FeatureMap
 from polyadic.objective.losses import Loss
 from polyadic.solvers.blocks import sweep_cost
-from polyadic.solvers.contract import Solver
+from polyadic.solvers.contract import Deadline, Solver
 from polyadic.training.strategies import Ladder, Strategy
 
 PILOT, MEMBER, FINISHED = "pilot", "member", "member on all rows"  # kinds of the steps of a fit
@@ -106,6 +106,8 @@ class Task:
         Whether y are two classes.
     memory : float or None
         Bytes that the fit may take, where there is a limit.
+    deadline : Deadline or None
+        When the fit ends.
     """
 
     loss: Loss
@@ -117,6 +119,12 @@ class Task:
     n_jobs: int = 1
     two_classes: bool = False
     memory: float | None = None
+    deadline: Deadline | None = None
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and self.deadline.over
 
     def baseline(self) -> np.ndarray:
         """Return the intercept to start from, (L,)."""

@@ -222,6 +222,9 @@ def _screened(
     # long as one thread takes.
     with one_blas_thread():
         found = screening.search(task)
+    if found is None:
+        decisions.note("columns", n_columns, "all of them: no time is left to search")
+        return None, ()
     why = (
         f"take part in products: {found.n_main} have a clear effect of their own, "
         f"{found.n_pairs} pairs and {found.n_triples} triples interact"

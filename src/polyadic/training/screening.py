@@ -67,8 +67,8 @@ class Screening:
     seeds: list[Seed]
 
 
-def search(task: Task) -> Screening:
-    """Fit an additive model to the rows of a task, and search what it leaves."""
+def search(task: Task) -> Screening | None:
+    """Fit an additive model to the rows of a task, and search what it leaves; None if too late."""
     problem = Problem(
         rows=Rows.encode(task.rows, task.maps),
         held_out=None,
@@ -77,8 +77,9 @@ def search(task: Task) -> Screening:
         degrees=[m.degrees for m in task.maps],
         effective_rows=task.rows.effective_rows(),
     )
-    additive = prior.fit_additive(problem, [prior.precision(m) for m in task.maps])
-    return screen(additive, task.maps, task.rows)
+    shapes = [prior.precision(m) for m in task.maps]
+    additive = prior.fit_additive(problem, shapes, lambda: task.out_of_time)
+    return None if task.out_of_time else screen(additive, task.maps, task.rows)
 
 
 def screen(additive: Additive, maps: Sequence[FeatureMap], rows: CodedRows) -> Screening:

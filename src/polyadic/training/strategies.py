@@ -9,7 +9,7 @@ rank, members and sweeps.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -70,7 +70,12 @@ class Strategy(ABC):
     def ladder(self, n_rows: int, n_columns: int, n_members: int) -> Ladder:
         """Return the strengths to try, given that there are held-out rows."""
 
-    def prepare(self, problem: Problem, maps: Sequence[FeatureMap]) -> Problem:
+    def prepare(
+        self,
+        problem: Problem,
+        maps: Sequence[FeatureMap],
+        out_of_time: Callable[[], bool] = prior.in_time,
+    ) -> Problem:
         """Return the problem with what is learnt from its rows once, for all strengths."""
         return problem
 
@@ -128,7 +133,12 @@ class FactorPenalties(Strategy):
     long: ClassVar[int] = 2000  # rows from which a table counts as long
     n_beyond: ClassVar[int] = 2
 
-    def prepare(self, problem: Problem, maps: Sequence[FeatureMap]) -> Problem:
+    def prepare(
+        self,
+        problem: Problem,
+        maps: Sequence[FeatureMap],
+        out_of_time: Callable[[], bool] = prior.in_time,
+    ) -> Problem:
         """Return the problem with labels that are not quite certain, for two classes.
 
         Where classes can be separated, the loss has no minimum, and predictions become ever more
@@ -203,9 +213,14 @@ class TensorPrior(Strategy):
         n_pilots = round(self.cells_per_pilot / (n_rows * n_columns))
         return Ladder(self.interactions, int(np.clip(n_pilots, 1, self.most_pilots)), self.refine)
 
-    def prepare(self, problem: Problem, maps: Sequence[FeatureMap]) -> Problem:
+    def prepare(
+        self,
+        problem: Problem,
+        maps: Sequence[FeatureMap],
+        out_of_time: Callable[[], bool] = prior.in_time,
+    ) -> Problem:
         """Return the problem with its prior, whose spreads are learnt from the rows."""
-        return replace(problem, prior=prior.learn(problem, maps))
+        return replace(problem, prior=prior.learn(problem, maps, out_of_time))
 
     def regularise(self, problem: Problem, maps: Sequence[FeatureMap], strength: float) -> Problem:
         """Return the problem with the prior's norm; of this amount of interaction."""
