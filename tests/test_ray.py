@@ -219,6 +219,21 @@ def test_after_the_driver_was_killed_the_same_call_goes_on(cluster, folder, alon
     assert_same_model(found, alone)
 
 
+def test_a_killed_controller_is_replaced(cluster, folder, alone, tmp_path):
+    def kill():
+        wait_for(lambda: states(tmp_path))
+        (pid,) = (pid for pid, name in processes().items() if "TrainController" in name)
+        os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    model = CPRegressor(**SETTINGS)
+    found = on_ray.fit(model, str(folder), "y", storage=tmp_path, num_workers=1)
+    killer.join()
+    assert_same_model(found, alone)
+    wait_for(lambda: ray.available_resources().get("CPU") == 2, 60)
+
+
 def test_a_lost_file_is_named(cluster, folder, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing\.parquet"):
         on_ray.fit(

@@ -279,11 +279,13 @@ class RayCluster:
                 with _restored_interrupt():
                     self._trainer(shared, self.max_failures - failures).fit()
                 return
-            except ControllerError as error:
+            except (ControllerError, self.ray.exceptions.RayActorError) as error:
                 # Ray Train itself begins again after most deaths, but not where a worker dies
-                # while it is being called. What it had reserved for the workers, it then keeps.
+                # while it is being called, nor where its own process, the controller, dies. What it
+                # had reserved for the workers, it then keeps.
                 self._free_workers()
-                died = isinstance(error.controller_failure, self.ray.exceptions.RayActorError)
+                cause = getattr(error, "controller_failure", error)
+                died = isinstance(cause, self.ray.exceptions.RayActorError)
                 failures += 1
                 if failures > self.max_failures or not died:
                     raise
