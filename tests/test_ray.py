@@ -234,6 +234,31 @@ def test_a_killed_controller_is_replaced(cluster, folder, alone, tmp_path):
     wait_for(lambda: ray.available_resources().get("CPU") == 2, 60)
 
 
+def interrupt_when(what):
+    """Send Ctrl-C to this process, from a thread, as soon as a function returns something true."""
+
+    def work():
+        wait_for(what)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_ctrl_c_ends_the_training_as_everywhere(cluster, folder, tmp_path):
+    # Ray Train's own handler would end the process, with status 0.
+    usual, model = signal.getsignal(signal.SIGINT), CPRegressor(**SETTINGS)
+    thread = interrupt_when(lambda: states(tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        on_ray.fit(model, str(folder), "y", storage=tmp_path, num_workers=1)
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) is usual
+    assert not hasattr(model, "n_features_in_")
+    wait_for(lambda: not training_workers(), 60)
+    wait_for(lambda: ray.available_resources().get("CPU") == 2, 60)
+
+
 def test_a_lost_file_is_named(cluster, folder, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing\.parquet"):
         on_ray.fit(

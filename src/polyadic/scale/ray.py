@@ -337,10 +337,11 @@ class RayCluster:
 
 @contextmanager
 def _restored_interrupt() -> Iterator[None]:
-    """Restore what Ctrl-C does.
+    """Let Ctrl-C end the training as KeyboardInterrupt, and restore what it does.
 
-    Ray Train leaves a handler of its own behind. It holds the process that controlled the training,
-    which would go on for ever, with the CPUs that it has reserved.
+    The handler of Ray Train ends the training, and then the driver, with status 0: nobody would see
+    that there is no model. It also stays behind, and holds the process that controlled the
+    training, which would go on for ever, with the CPUs that it has reserved.
     """
     if threading.current_thread() is not threading.main_thread():  # it cannot have handlers
         yield
@@ -348,6 +349,8 @@ def _restored_interrupt() -> Iterator[None]:
     usual = signal.getsignal(signal.SIGINT)
     try:
         yield
+    except SystemExit as error:
+        raise KeyboardInterrupt from error
     finally:
         signal.signal(signal.SIGINT, usual)
 
