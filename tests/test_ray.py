@@ -259,6 +259,24 @@ def test_ctrl_c_ends_the_training_as_everywhere(cluster, folder, tmp_path):
     wait_for(lambda: ray.available_resources().get("CPU") == 2, 60)
 
 
+def test_ctrl_c_ends_tasks_that_run_or_wait(cluster, folder, tmp_path):
+    workers = on_ray.RayCluster(str(folder), tmp_path / "storage", 1, 1, None)
+    begun = tmp_path / "begun"
+    begun.mkdir()
+
+    def wait_long(task):
+        (begun / str(task)).touch()
+        for _ in range(600):
+            time.sleep(0.1)
+
+    thread = interrupt_when(lambda: len(list(begun.iterdir())) == 2)
+    with pytest.raises(KeyboardInterrupt):
+        workers.map(wait_long, range(6))
+    thread.join()
+    wait_for(lambda: ray.available_resources().get("CPU") == 2, 20)
+    assert len(list(begun.iterdir())) == 2  # the others have not begun
+
+
 def test_a_lost_file_is_named(cluster, folder, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing\.parquet"):
         on_ray.fit(

@@ -12,8 +12,8 @@ import signal
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from polyadic.solvers.workers import Exchange, Torch
 
 _INSTALL = "pip install 'polyadic[ray]'"
 _AHEAD = 2  # parts of the table that are worked on at a time, per CPU of the cluster
+_CANCEL_SECONDS = 10.0  # to wait for tasks that are cancelled; chosen by hand
 _RETRIES = 3  # of a task or of the training, where nothing else is said
 
 
@@ -219,17 +220,17 @@ class RayCluster:
     def map_tables(self, work: Callable[[Any, int, int], Any]) -> Iterator[Any]:
         """Yield work(table, number, first) of every part of the table, in order."""
         start, number, first = self._remote(work, _call_on_table), 0, 0
-        waiting: deque = deque()
         most = max(2, int(_AHEAD * self.ray.cluster_resources().get("CPU", 1)))
-        for block, n_rows in self._parts():
-            waiting.append(start(block, number, first))
-            number, first = number + 1, first + n_rows
-            if len(waiting) >= most:
-                yield self._get(waiting.popleft())
-        while waiting:
-            yield self._get(waiting.popleft())
+        with self._cancelled() as waiting, closing(self._parts()) as parts:
+            for block, n_rows in parts:
+                waiting.append(start(block, number, first))
+                number, first = number + 1, first + n_rows
+                if len(waiting) >= most:
+                    yield self._next(waiting)
+            while waiting:
+                yield self._next(waiting)
 
-    def _parts(self) -> Iterator[tuple[Any, int]]:
+    def _parts(self) -> Generator[tuple[Any, int], None, None]:
         """Yield a reference to each part of the table, which stays where it is, and its rows."""
         try:
             for bundle in self.dataset.iter_internal_ref_bundles():
@@ -241,7 +242,34 @@ class RayCluster:
     def map(self, work: Callable[[Any], Any], tasks: Sequence[Any]) -> list:
         """Return work(task) of every task, in order."""
         start = self._remote(work, _call)
-        return [self._get(one) for one in [start(task) for task in tasks]]
+        with self._cancelled() as waiting:
+            for task in tasks:
+                waiting.append(start(task))
+            return [self._next(waiting) for _ in tasks]
+
+    @contextmanager
+    def _cancelled(self) -> Iterator[deque]:
+        """Give a queue for tasks; those in it are cancelled where an error or Ctrl-C ends the wait.
+
+        Ray would finish them otherwise: they would hold CPUs, and write to the folder of the next
+        fit.
+        """
+        waiting: deque = deque()
+        try:
+            yield waiting
+        except BaseException:
+            left = list(waiting)
+            for task in left:
+                self.ray.cancel(task)
+            if left:
+                self.ray.wait(left, num_returns=len(left), timeout=_CANCEL_SECONDS)
+            raise
+
+    def _next(self, waiting: deque) -> Any:
+        """Return the result of the first task, which leaves the queue when it is done."""
+        found = self._get(waiting[0])
+        waiting.popleft()
+        return found
 
     def _get(self, reference: Any) -> Any:
         """Return the result of a task; an error in it as if it had been raised here."""
