@@ -8,6 +8,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -275,6 +276,17 @@ def test_ctrl_c_ends_tasks_that_run_or_wait(cluster, folder, tmp_path):
     thread.join()
     wait_for(lambda: ray.available_resources().get("CPU") == 2, 20)
     assert len(list(begun.iterdir())) == 2  # the others have not begun
+
+
+def test_the_folder_of_a_killed_driver_is_removed(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / "polyadic-ray-left"
+    left.mkdir()
+    (left / "lock").touch()
+    (left / "rows").touch()
+    with on_ray._folder(None) as folder:
+        assert list(tmp_path.iterdir()) == [Path(folder)]
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_lost_file_is_named(cluster, folder, tmp_path):

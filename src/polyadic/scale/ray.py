@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from polyadic.io.folders import start_folder
 from polyadic.scale.predicting import model_columns, predicted
 from polyadic.scale.sources import Source, find_files
 from polyadic.solvers.workers import Exchange, Torch
@@ -113,8 +113,12 @@ def _folder(storage: str | os.PathLike | None) -> Iterator[str | os.PathLike]:
             f"The cluster has {n_machines} machines: storage must be a folder on a file system "
             "that they share."
         )
-    with tempfile.TemporaryDirectory(prefix="polyadic-ray-") as folder:
+    held, folder = start_folder("polyadic-ray-")
+    try:
         yield folder
+    finally:
+        held.close()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def predict(model: Any, dataset: Any, *, method: str = "predict", keep: Sequence[str] = ()) -> Any:
