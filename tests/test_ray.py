@@ -220,9 +220,14 @@ def test_after_the_driver_was_killed_the_same_call_goes_on(cluster, folder, alon
     assert_same_model(found, alone)
 
 
-def test_a_killed_controller_is_replaced(cluster, folder, alone, tmp_path):
-    def kill():
-        wait_for(lambda: states(tmp_path))
+def reserved():
+    return [one for one in ray.util.placement_group_table().values() if one["state"] == "CREATED"]
+
+
+@pytest.mark.parametrize("moment", ["reserved", "training"])
+def test_a_killed_controller_is_replaced(moment, cluster, folder, alone, tmp_path):
+    def kill():  # before workers are there, Ray keeps what the controller has reserved for them
+        wait_for(reserved if moment == "reserved" else lambda: states(tmp_path))
         (pid,) = (pid for pid, name in processes().items() if "TrainController" in name)
         os.kill(pid, signal.SIGKILL)
 

@@ -305,21 +305,22 @@ class RayCluster:
         """Let all workers do this work together; they begin again where one of them dies."""
         from ray.train import ControllerError
 
+        died = self.ray.exceptions.RayActorError
         shared, failures = self.ray.put(work), 0
         while True:
+            before = self._reserved()
             try:
                 with _restored_interrupt():
                     self._trainer(shared, self.max_failures - failures).fit()
                 return
-            except (ControllerError, self.ray.exceptions.RayActorError) as error:
+            except BaseException as error:
                 # Ray Train itself begins again after most deaths, but not where a worker dies
                 # while it is being called, nor where its own process, the controller, dies. What it
-                # had reserved for the workers, it then keeps.
-                self._free_workers()
-                cause = getattr(error, "controller_failure", error)
-                died = isinstance(cause, self.ray.exceptions.RayActorError)
+                # had reserved for the workers, Ray then keeps until the driver ends.
+                self._free(self._reserved() - before)
                 failures += 1
-                if failures > self.max_failures or not died:
+                cause = error.controller_failure if isinstance(error, ControllerError) else error
+                if failures > self.max_failures or not isinstance(cause, died):
                     raise
             finally:
                 shutil.rmtree(self._own_files, ignore_errors=True)
@@ -329,17 +330,24 @@ class RayCluster:
         """The folder of what Ray Train writes for itself; our states are elsewhere."""
         return self.storage / "ray"
 
-    @property
-    def _groups(self) -> Path:
-        """The folder in which workers note the placement groups that were reserved for them."""
-        return self._own_files / "groups"
+    def _reserved(self) -> set[str]:
+        """Return the placement groups of this driver: what it has reserved, by their numbers.
 
-    def _free_workers(self) -> None:
-        """Give back what was reserved for the workers."""
+        Those of a training that another thread of the driver starts at the same time are among
+        them: it would lose its workers, and begin again.
+        """
+        from ray.util import placement_group_table
+
+        own = self.ray.get_runtime_context().get_job_id()  # the end of the number of a group
+        found = placement_group_table().items()
+        return {name for name, one in found if name.endswith(own) and one["state"] != "REMOVED"}
+
+    def _free(self, groups: set[str]) -> None:
+        """Give back what was reserved."""
         from ray.util.placement_group import PlacementGroup, remove_placement_group
 
-        for path in self._groups.iterdir():
-            number = self.ray.PlacementGroupID(bytes.fromhex(path.name))
+        for name in groups:
+            number = self.ray.PlacementGroupID(bytes.fromhex(name))
             remove_placement_group(PlacementGroup(number))
 
     def _trainer(self, shared: Any, max_failures: int) -> Any:
@@ -348,9 +356,9 @@ class RayCluster:
         from ray.train.torch import TorchConfig, TorchTrainer
 
         shutil.rmtree(self._own_files, ignore_errors=True)
-        self._groups.mkdir(parents=True)
+        self._own_files.mkdir(parents=True)
         return TorchTrainer(
-            partial(_train, shared, self._groups),
+            partial(_train, shared),
             train_loop_config={},
             torch_config=TorchConfig(backend="gloo"),
             scaling_config=ScalingConfig(
@@ -398,8 +406,6 @@ def _call_on_table(work: Callable[..., Any], block: Any, *task: Any) -> Any:
     return work(BlockAccessor.for_block(block).to_arrow(), *task)
 
 
-def _train(shared: Any, groups: Path, config: dict) -> None:
+def _train(shared: Any, config: dict) -> None:
     """Be one worker of Ray Train, which has joined the workers by torch.distributed."""
-    ray = _ray()
-    (groups / ray.util.get_current_placement_group().id.hex()).touch()
-    ray.get(shared)(Torch())
+    _ray().get(shared)(Torch())
