@@ -76,10 +76,10 @@ $(VENV)/.torture: $(VENV)/.dev
 	$(INSTALL) --editable '.[cli,plot,dev,torch,torture]'
 	@touch $@
 
-# Attacks on files, tables, processes, threads and pages: docs/reliability.md. Each part goes on where
-# it stopped. PARTS, MINUTES (of each part), JOBS and SEED can be given. QUICK=1 takes about two minutes
-# in all, starts anew, and keeps no record.
-PARTS := files tables hashes faults load $(if $(QUICK),,reports peers)
+# Attacks on files, tables, processes, clusters, threads and pages: docs/reliability.md. Each part goes
+# on where it stopped. PARTS, MINUTES (of each part), JOBS and SEED can be given. QUICK=1 takes about two
+# minutes in all, starts anew, and keeps no record.
+PARTS := files tables hashes faults load $(if $(QUICK),,clusters reports peers)
 MINUTES := $(if $(QUICK),0.2,30)
 JOBS := 2
 torture: $(VENV)/.torture

@@ -8,6 +8,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -217,6 +218,80 @@ def test_after_the_driver_was_killed_the_same_call_goes_on(cluster, folder, alon
     found = on_ray.fit(model, str(folder), "y", storage=tmp_path, num_workers=1)
     # One worker takes the same steps as one machine, but the parts of the table round differently.
     assert_same_model(found, alone)
+
+
+def reserved():
+    return [one for one in ray.util.placement_group_table().values() if one["state"] == "CREATED"]
+
+
+@pytest.mark.parametrize("moment", ["reserved", "training"])
+def test_a_killed_controller_is_replaced(moment, cluster, folder, alone, tmp_path):
+    def kill():  # before workers are there, Ray keeps what the controller has reserved for them
+        wait_for(reserved if moment == "reserved" else lambda: states(tmp_path))
+        (pid,) = (pid for pid, name in processes().items() if "TrainController" in name)
+        os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    model = CPRegressor(**SETTINGS)
+    found = on_ray.fit(model, str(folder), "y", storage=tmp_path, num_workers=1)
+    killer.join()
+    assert_same_model(found, alone)
+    wait_for(lambda: ray.available_resources().get("CPU") == 2, 60)
+
+
+def interrupt_when(what):
+    """Send Ctrl-C to this process, from a thread, as soon as a function returns something true."""
+
+    def work():
+        wait_for(what)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_ctrl_c_ends_the_training_as_everywhere(cluster, folder, tmp_path):
+    # Ray Train's own handler would end the process, with status 0.
+    usual, model = signal.getsignal(signal.SIGINT), CPRegressor(**SETTINGS)
+    thread = interrupt_when(lambda: states(tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        on_ray.fit(model, str(folder), "y", storage=tmp_path, num_workers=1)
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) is usual
+    assert not hasattr(model, "n_features_in_")
+    wait_for(lambda: not training_workers(), 60)
+    wait_for(lambda: ray.available_resources().get("CPU") == 2, 60)
+
+
+def test_ctrl_c_ends_tasks_that_run_or_wait(cluster, folder, tmp_path):
+    workers = on_ray.RayCluster(str(folder), tmp_path / "storage", 1, 1, None)
+    begun = tmp_path / "begun"
+    begun.mkdir()
+
+    def wait_long(task):
+        (begun / str(task)).touch()
+        for _ in range(600):
+            time.sleep(0.1)
+
+    thread = interrupt_when(lambda: len(list(begun.iterdir())) == 2)
+    with pytest.raises(KeyboardInterrupt):
+        workers.map(wait_long, range(6))
+    thread.join()
+    wait_for(lambda: ray.available_resources().get("CPU") == 2, 20)
+    assert len(list(begun.iterdir())) == 2  # the others have not begun
+
+
+def test_the_folder_of_a_killed_driver_is_removed(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / "polyadic-ray-left"
+    left.mkdir()
+    (left / "lock").touch()
+    (left / "rows").touch()
+    with on_ray._folder(None) as folder:
+        assert list(tmp_path.iterdir()) == [Path(folder)]
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_lost_file_is_named(cluster, folder, tmp_path):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "torture"
-PARTS = ("files", "tables", "hashes", "faults", "load", "reports", "peers")
+PARTS = ("files", "tables", "hashes", "faults", "clusters", "load", "reports", "peers")
 _SOURCES = {".py", ".js", ".css", ".html"}
 
 

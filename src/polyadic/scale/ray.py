@@ -9,23 +9,24 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from polyadic.io.folders import start_folder
 from polyadic.scale.predicting import model_columns, predicted
 from polyadic.scale.sources import Source, find_files
 from polyadic.solvers.workers import Exchange, Torch
 
 _INSTALL = "pip install 'polyadic[ray]'"
 _AHEAD = 2  # parts of the table that are worked on at a time, per CPU of the cluster
+_CANCEL_SECONDS = 10.0  # to wait for tasks that are cancelled; chosen by hand
 _RETRIES = 3  # of a task or of the training, where nothing else is said
 
 
@@ -112,8 +113,12 @@ def _folder(storage: str | os.PathLike | None) -> Iterator[str | os.PathLike]:
             f"The cluster has {n_machines} machines: storage must be a folder on a file system "
             "that they share."
         )
-    with tempfile.TemporaryDirectory(prefix="polyadic-ray-") as folder:
+    held, folder = start_folder("polyadic-ray-")
+    try:
         yield folder
+    finally:
+        held.close()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def predict(model: Any, dataset: Any, *, method: str = "predict", keep: Sequence[str] = ()) -> Any:
@@ -219,17 +224,17 @@ class RayCluster:
     def map_tables(self, work: Callable[[Any, int, int], Any]) -> Iterator[Any]:
         """Yield work(table, number, first) of every part of the table, in order."""
         start, number, first = self._remote(work, _call_on_table), 0, 0
-        waiting: deque = deque()
         most = max(2, int(_AHEAD * self.ray.cluster_resources().get("CPU", 1)))
-        for block, n_rows in self._parts():
-            waiting.append(start(block, number, first))
-            number, first = number + 1, first + n_rows
-            if len(waiting) >= most:
-                yield self._get(waiting.popleft())
-        while waiting:
-            yield self._get(waiting.popleft())
+        with self._cancelled() as waiting, closing(self._parts()) as parts:
+            for block, n_rows in parts:
+                waiting.append(start(block, number, first))
+                number, first = number + 1, first + n_rows
+                if len(waiting) >= most:
+                    yield self._next(waiting)
+            while waiting:
+                yield self._next(waiting)
 
-    def _parts(self) -> Iterator[tuple[Any, int]]:
+    def _parts(self) -> Generator[tuple[Any, int], None, None]:
         """Yield a reference to each part of the table, which stays where it is, and its rows."""
         try:
             for bundle in self.dataset.iter_internal_ref_bundles():
@@ -241,7 +246,34 @@ class RayCluster:
     def map(self, work: Callable[[Any], Any], tasks: Sequence[Any]) -> list:
         """Return work(task) of every task, in order."""
         start = self._remote(work, _call)
-        return [self._get(one) for one in [start(task) for task in tasks]]
+        with self._cancelled() as waiting:
+            for task in tasks:
+                waiting.append(start(task))
+            return [self._next(waiting) for _ in tasks]
+
+    @contextmanager
+    def _cancelled(self) -> Iterator[deque]:
+        """Give a queue for tasks; those in it are cancelled where an error or Ctrl-C ends the wait.
+
+        Ray would finish them otherwise: they would hold CPUs, and write to the folder of the next
+        fit.
+        """
+        waiting: deque = deque()
+        try:
+            yield waiting
+        except BaseException:
+            left = list(waiting)
+            for task in left:
+                self.ray.cancel(task)
+            if left:
+                self.ray.wait(left, num_returns=len(left), timeout=_CANCEL_SECONDS)
+            raise
+
+    def _next(self, waiting: deque) -> Any:
+        """Return the result of the first task, which leaves the queue when it is done."""
+        found = self._get(waiting[0])
+        waiting.popleft()
+        return found
 
     def _get(self, reference: Any) -> Any:
         """Return the result of a task; an error in it as if it had been raised here."""
@@ -273,19 +305,22 @@ class RayCluster:
         """Let all workers do this work together; they begin again where one of them dies."""
         from ray.train import ControllerError
 
+        died = self.ray.exceptions.RayActorError
         shared, failures = self.ray.put(work), 0
         while True:
+            before = self._reserved()
             try:
                 with _restored_interrupt():
                     self._trainer(shared, self.max_failures - failures).fit()
                 return
-            except ControllerError as error:
+            except BaseException as error:
                 # Ray Train itself begins again after most deaths, but not where a worker dies
-                # while it is being called. What it had reserved for the workers, it then keeps.
-                self._free_workers()
-                died = isinstance(error.controller_failure, self.ray.exceptions.RayActorError)
+                # while it is being called, nor where its own process, the controller, dies. What it
+                # had reserved for the workers, Ray then keeps until the driver ends.
+                self._free(self._reserved() - before)
                 failures += 1
-                if failures > self.max_failures or not died:
+                cause = error.controller_failure if isinstance(error, ControllerError) else error
+                if failures > self.max_failures or not isinstance(cause, died):
                     raise
             finally:
                 shutil.rmtree(self._own_files, ignore_errors=True)
@@ -295,17 +330,24 @@ class RayCluster:
         """The folder of what Ray Train writes for itself; our states are elsewhere."""
         return self.storage / "ray"
 
-    @property
-    def _groups(self) -> Path:
-        """The folder in which workers note the placement groups that were reserved for them."""
-        return self._own_files / "groups"
+    def _reserved(self) -> set[str]:
+        """Return the placement groups of this driver: what it has reserved, by their numbers.
 
-    def _free_workers(self) -> None:
-        """Give back what was reserved for the workers."""
+        Those of a training that another thread of the driver starts at the same time are among
+        them: it would lose its workers, and begin again.
+        """
+        from ray.util import placement_group_table
+
+        own = self.ray.get_runtime_context().get_job_id()  # the end of the number of a group
+        found = placement_group_table().items()
+        return {name for name, one in found if name.endswith(own) and one["state"] != "REMOVED"}
+
+    def _free(self, groups: set[str]) -> None:
+        """Give back what was reserved."""
         from ray.util.placement_group import PlacementGroup, remove_placement_group
 
-        for path in self._groups.iterdir():
-            number = self.ray.PlacementGroupID(bytes.fromhex(path.name))
+        for name in groups:
+            number = self.ray.PlacementGroupID(bytes.fromhex(name))
             remove_placement_group(PlacementGroup(number))
 
     def _trainer(self, shared: Any, max_failures: int) -> Any:
@@ -314,9 +356,9 @@ class RayCluster:
         from ray.train.torch import TorchConfig, TorchTrainer
 
         shutil.rmtree(self._own_files, ignore_errors=True)
-        self._groups.mkdir(parents=True)
+        self._own_files.mkdir(parents=True)
         return TorchTrainer(
-            partial(_train, shared, self._groups),
+            partial(_train, shared),
             train_loop_config={},
             torch_config=TorchConfig(backend="gloo"),
             scaling_config=ScalingConfig(
@@ -335,10 +377,11 @@ class RayCluster:
 
 @contextmanager
 def _restored_interrupt() -> Iterator[None]:
-    """Restore what Ctrl-C does.
+    """Let Ctrl-C end the training as KeyboardInterrupt, and restore what it does.
 
-    Ray Train leaves a handler of its own behind. It holds the process that controlled the training,
-    which would go on for ever, with the CPUs that it has reserved.
+    The handler of Ray Train ends the training, and then the driver, with status 0: nobody would see
+    that there is no model. It also stays behind, and holds the process that controlled the
+    training, which would go on for ever, with the CPUs that it has reserved.
     """
     if threading.current_thread() is not threading.main_thread():  # it cannot have handlers
         yield
@@ -346,6 +389,8 @@ def _restored_interrupt() -> Iterator[None]:
     usual = signal.getsignal(signal.SIGINT)
     try:
         yield
+    except SystemExit as error:
+        raise KeyboardInterrupt from error
     finally:
         signal.signal(signal.SIGINT, usual)
 
@@ -361,8 +406,6 @@ def _call_on_table(work: Callable[..., Any], block: Any, *task: Any) -> Any:
     return work(BlockAccessor.for_block(block).to_arrow(), *task)
 
 
-def _train(shared: Any, groups: Path, config: dict) -> None:
+def _train(shared: Any, config: dict) -> None:
     """Be one worker of Ray Train, which has joined the workers by torch.distributed."""
-    ray = _ray()
-    (groups / ray.util.get_current_placement_group().id.hex()).touch()
-    ray.get(shared)(Torch())
+    _ray().get(shared)(Torch())
