@@ -287,6 +287,29 @@ def test_losses_several_targets_and_held_out_rows_are_streamed(tmp_path):
     assert chosen.plan_["n_folds"] == "0"
 
 
+def scaled_rows(name, factor):
+    """Return a table of which one column was multiplied by a number."""
+    table = make_rows(1500).select(["a", "b", "kind", "weight", "y"])
+    values = pa.array(np.asarray(table[name]) * factor)
+    return table.set_column(table.column_names.index(name), name, values)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("factor", [2.0**990, 2.0**-700])
+def test_huge_and_tiny_targets_are_streamed(factor):
+    model = CPRegressor(memory=TINY, **QUICK).fit(scaled_rows("y", factor).to_batches, "y")
+    test = make_rows(500, seed=3)
+    found = model.predict(test.select(["a", "b", "kind", "weight"])) / factor
+    assert np.corrcoef(found, test["y"])[0, 1] > 0.9
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("factor", [1e-310, 5e-324])
+def test_targets_that_vary_too_little_are_refused_in_streams_too(factor):
+    with pytest.raises(ValueError, match=r"y varies by about .* only"):
+        CPRegressor(memory=TINY, **QUICK).fit(scaled_rows("y", factor).to_batches, "y")
+
+
 @pytest.mark.usefixtures("small")
 def test_rows_of_weight_zero_are_left_out(tmp_path):
     table = make_rows().select(["a", "b", "kind", "weight", "y"])

@@ -66,8 +66,9 @@ class Regression(RegressorMixin):
         n_outputs = len(known.mean)
         self._center, self._scale = np.zeros(n_outputs), np.ones(n_outputs)
         if self._loss().location_scale and self._scales_target:
-            spread = known.spread / known.weight
-            self._center, self._scale = known.mean, np.where(spread > 0, np.sqrt(spread), 1.0)
+            varies = known.spread > 0
+            self._center, self._scale = known.mean, np.where(varies, known.deviation, 1.0)
+            validation.check_spread(self._scale)
             self._shrink_constant(known.low == known.high)
 
     def _learn_class_weights(self, known: TargetStatistics) -> None:
