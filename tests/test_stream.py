@@ -311,6 +311,30 @@ def test_targets_that_vary_too_little_are_refused_in_streams_too(factor):
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("model", [CPRegressor, CPClassifier])
+@pytest.mark.parametrize("factor", [1e300, 5e-324])
+def test_weights_too_large_or_too_small_for_a_stream_are_refused(factor, model):
+    rows = scaled_rows("weight", factor)
+    rows = rows.append_column("two", pa.array(np.asarray(rows["y"]) > 0))
+    target = "y" if model is CPRegressor else "two"
+    with pytest.raises(ValueError, match=r"must be zero or from 1e-30 to 1e\+30; one is"):
+        model(memory=TINY, **QUICK).fit(rows.to_batches, target, "weight")
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize(("small", "large"), [(1e-30, 1.0), (1.0, 1e30), (1e-30, 1e-30)])
+def test_weights_near_the_limits_are_streamed(small, large):
+    rows = make_rows(1500).select(["a", "b", "kind", "y"])
+    light = np.arange(1500) % 3 == 0
+    known = np.where(light, np.asarray(rows["a"]), np.nan)  # a column of small weights only
+    table = rows.append_column("c", pa.array(known))
+    table = table.append_column("weight", pa.array(np.where(light, small, large)))
+    model = CPRegressor(memory=TINY, **QUICK).fit(table.to_batches, "y", "weight")
+    assert model.score(table.select(list(model.feature_names_in_)), np.asarray(rows["y"])) > 0.5
+
+
+@pytest.mark.usefixtures("small")
 def test_rows_of_weight_zero_are_left_out(tmp_path):
     table = make_rows().select(["a", "b", "kind", "weight", "y"])
     kept = table.filter(pa.compute.field("weight") > 0)
