@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from polyadic import CPClassifier, CPRegressor, maps
-from polyadic.estimators import validation
+from polyadic.cli import fitting
+from polyadic.estimators import streamed, validation
 
 X = np.random.default_rng(0).normal(size=(20, 3))
 Y = X[:, 0]
@@ -195,6 +197,16 @@ def test_limits_of_the_process_count_as_memory():
         "assert v.available_memory() == min(before, 123e7)",
     )
     subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
+
+
+def test_the_budget_of_a_fit_is_a_share_of_what_the_process_may_use(tmp_path, monkeypatch):
+    file = tmp_path / "rows.parquet"
+    pd.DataFrame(X, columns=list("abc")).to_parquet(file)
+    settings = SimpleNamespace(data=str(file), memory=None)
+    assert not fitting.is_large(settings)
+    monkeypatch.setattr(validation, "_process_limits", lambda: iter([1000.0]))
+    assert streamed.budget_of(CPRegressor()) == 500.0
+    assert fitting.is_large(settings)
 
 
 def test_limits_of_control_groups_count_as_memory(tmp_path):

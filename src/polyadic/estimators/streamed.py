@@ -138,7 +138,7 @@ def open_reading(X: Any, y: Any, sample_weight: Any) -> Reading:
 
 def budget_of(model: Any) -> float:
     """Return the bytes that a fit may take."""
-    return parse_memory(model.memory, validation.physical_memory())
+    return parse_memory(model.memory, validation.available_memory())
 
 
 def is_small(reading: Reading, budget: float) -> bool:

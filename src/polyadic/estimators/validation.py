@@ -77,7 +77,7 @@ def check(estimator: Any) -> None:
     if n_jobs is not None and not (whole_number and n_jobs != 0):
         raise ValueError(f"n_jobs must be a whole number other than 0, or None, got {n_jobs!r}.")
     if "memory" in given:
-        parse_memory(estimator.memory, physical_memory())
+        parse_memory(estimator.memory, available_memory())
         kept = estimator.checkpoint
         if kept is not None and not isinstance(kept, (str, os.PathLike)):
             raise ValueError(f"checkpoint must be the path of a folder, or None, got {kept!r}.")
