@@ -56,6 +56,17 @@ def test_negative_zero_and_missing_weights_are_refused():
     refused("zero for every row", sample_weight=np.zeros(20))
     refused("Input sample_weight contains NaN", sample_weight=np.full(20, np.nan))
     refused("sample_weight must be finite, got inf", sample_weight=np.inf)
+    refused("sample_weight must be finite, got a whole number of", sample_weight=10**400)
+    refused("sample_weight holds a whole number that no float", sample_weight=[10**400, *Y[1:]])
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("tiny", [1e-200, 5e-324])
+def test_tiny_weights_beside_usual_ones_are_no_trouble(tiny):
+    light = np.arange(len(Y)) % 2 == 0
+    part = np.where(light, Y, np.nan)  # known where weights are tiny only
+    model = CPRegressor(**FAST).fit(np.column_stack([X, part]), Y, np.where(light, tiny, 1.0))
+    assert np.all(np.isfinite(model.predict(np.column_stack([X, part]))))
 
 
 def test_text_in_an_array_is_refused():
@@ -152,6 +163,9 @@ def test_negative_counts_are_refused():
         ("validation_fraction", 0.9, "validation_fraction must be a number from"),
         ("learning_rate", 0, "learning_rate must be a number of at least"),
         ("early_stopping", "yes", "early_stopping must be True or False, got 'yes'"),
+        ("rank", 10**400, "got a whole number of 1,329 bits, more than a float can hold"),
+        ("l2", -(10**5000), "l2 must be a number of at least 0.* bits, more than a float can hold"),
+        ("max_time", 10**400, "max_time must be a number"),
         ("n_jobs", 0, "n_jobs must be a whole number other than 0, or None, got 0"),
         ("maps", maps.Polynomial(10**13), "It must be an integer >= 1 and <= 1,000,000"),
         ("n_iter_no_change", 0, "n_iter_no_change must be a whole number of at least 1, or None"),

@@ -419,7 +419,9 @@ def test_other_formats_say_that_they_need_a_table(tmp_path):
         TNRegressor("tt").fit(str(folder), "y")
 
 
-@pytest.mark.parametrize("given", [0, -1, "2 parsecs", "GB", None, True, float("inf"), "1.2.3MB"])
+@pytest.mark.parametrize(
+    "given", [0, -1, "2 parsecs", "GB", None, True, float("inf"), 10**400, "1.2.3MB"]
+)
 def test_memory_that_is_no_number_of_bytes_is_refused(given):
     with pytest.raises(ValueError, match="memory must be"):
         parse_memory(given, 1e9)

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from polyadic.data.tables import is_missing
 from polyadic.kernels.simd import padded
-from polyadic.scale.memory import parse_memory
+from polyadic.scale.memory import parse_memory, shown, to_float
 from polyadic.solvers import inits
 from polyadic.solvers.loop import SCHEDULES
 
@@ -63,8 +63,9 @@ def check(estimator: Any) -> None:
             continue
         kind = numbers.Integral if whole else numbers.Real
         number = isinstance(value, kind) and not isinstance(value, bool)
-        if not number or not low <= float(value) <= high or np.isinf(float(value)):
-            raise ValueError(f"{name} must be {_wording(low, high, whole, others)}, got {value!r}.")
+        if not number or not low <= to_float(value) <= high or np.isinf(to_float(value)):
+            wording = _wording(low, high, whole, others)
+            raise ValueError(f"{name} must be {wording}, got {shown(value)}.")
     for name in ("early_stopping", "warm_start", "separate_outputs"):
         value = given.get(name, False)
         if not isinstance(value, (bool, np.bool_)):
@@ -234,18 +235,29 @@ def check_classes(classes: np.ndarray, name: str) -> None:
         )
 
 
+def _weight_array(sample_weight: Any) -> np.ndarray:
+    """Return weights as float64."""
+    try:
+        return check_array(
+            sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"
+        )
+    except OverflowError as error:
+        raise ValueError(
+            "sample_weight holds a whole number that no float can hold, beyond 1.8e308. Divide all "
+            "weights by the same number."
+        ) from error
+
+
 def check_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
     """Return weights as float64 (n,); refuse negative ones and those that are all zero."""
     if sample_weight is None:
         return np.ones(n_rows)
     if isinstance(sample_weight, numbers.Real):
-        weight = np.full(n_rows, float(sample_weight))
+        weight = np.full(n_rows, to_float(sample_weight))
         if not np.isfinite(weight).all():
-            raise ValueError(f"sample_weight must be finite, got {sample_weight!r}.")
+            raise ValueError(f"sample_weight must be finite, got {shown(sample_weight)}.")
     else:
-        weight = check_array(
-            sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"
-        )
+        weight = _weight_array(sample_weight)
     if weight.ndim != 1:
         raise ValueError(
             f"Sample weights must be 1D array or scalar, got {weight.ndim} dimensions."
