@@ -60,6 +60,30 @@ def test_negative_zero_and_missing_weights_are_refused():
     refused("sample_weight holds a whole number that no float", sample_weight=[10**400, *Y[1:]])
 
 
+@pytest.mark.parametrize("weight", [np.inf, -1, np.nan, None, "2", 10**400])
+def test_weights_of_classes_that_are_no_weights_are_refused(weight):
+    model = CPClassifier(**FAST, class_weight={False: weight})
+    refused("finite number of at least 0, but gives the class False", y=Y > 0, model=model)
+
+
+def test_weights_of_classes_that_are_all_zero_are_refused():
+    both = CPClassifier(**FAST, class_weight={False: 0, True: 0})
+    refused("class_weight=.* is zero for every class that has rows", y=Y > 0, model=both)
+    one = CPClassifier(**FAST, class_weight={False: 0})
+    weight = np.where(Y > 0, 0.0, 1.0)
+    refused("is zero for every class that has rows", y=Y > 0, model=one, sample_weight=weight)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("size", [1e300, 1e-300])
+def test_weights_of_classes_may_have_any_size(size):
+    usual, scaled = (
+        CPClassifier(**FAST, random_state=0, class_weight={False: by, True: by}).fit(X, Y > 0)
+        for by in (1.0, size)
+    )
+    np.testing.assert_array_equal(scaled.predict_proba(X), usual.predict_proba(X))
+
+
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("tiny", [1e-200, 5e-324])
 def test_tiny_weights_beside_usual_ones_are_no_trouble(tiny):
@@ -164,7 +188,7 @@ def test_negative_counts_are_refused():
         ("learning_rate", 0, "learning_rate must be a number of at least"),
         ("early_stopping", "yes", "early_stopping must be True or False, got 'yes'"),
         ("rank", 10**400, "got a whole number of 1,329 bits, more than a float can hold"),
-        ("l2", -(10**5000), "l2 must be a number of at least 0.* bits, more than a float can hold"),
+        ("l2", -(10**400), "l2 must be a number of at least 0.* bits, more than a float can hold"),
         ("max_time", 10**400, "max_time must be a number"),
         ("n_jobs", 0, "n_jobs must be a whole number other than 0, or None, got 0"),
         ("maps", maps.Polynomial(10**13), "It must be an integer >= 1 and <= 1,000,000"),

@@ -243,6 +243,29 @@ def test_classes_and_their_weights_are_streamed(tmp_path, target):
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"low": np.inf}, "gives the class 'low' the weight inf"),
+        ({"low": 0, "middle": 0, "high": 0}, "is zero for every class that has rows"),
+    ],
+)
+def test_wrong_weights_of_classes_are_refused_in_streams_too(given, text):
+    rows = make_rows(1500).select(["a", "b", "kind", "label"])
+    with pytest.raises(ValueError, match=text):
+        CPClassifier(memory=TINY, class_weight=given, **QUICK).fit(rows.to_batches, "label")
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_class_of_weight_zero_is_streamed():
+    rows = make_rows(1500).select(["a", "b", "kind", "label"])
+    model = CPClassifier(memory=TINY, class_weight={"low": 0}, **QUICK)
+    found = model.fit(rows.to_batches, "label").predict(features(rows))
+    assert set(found) == {"middle", "high"}
+
+
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("given", [{"low": 9, "middle": 2, "high": 4}, "balanced", None])
 def test_rows_have_the_same_unit_of_weight_as_in_memory(monkeypatch, given):
     class Seen(Exception):

@@ -180,7 +180,7 @@ class Classification(ClassifierMixin):
         number = self._numbers_of(target)
         order = np.argsort(weight)  # the sums then do not depend on the order of rows
         totals = np.bincount(number[order], weights=weight[order], minlength=len(self.classes_))
-        return weight * self._class_weights(totals)[number]
+        return validation.to_usual_size(weight * self._class_weights(totals)[number])
 
     @staticmethod
     def _numbers_of(target: np.ndarray) -> np.ndarray:
@@ -196,8 +196,17 @@ class Classification(ClassifierMixin):
         if self.class_weight == "balanced":
             return totals.sum() / (np.count_nonzero(totals) * np.maximum(totals, 1e-300))
         # The labels are there to be checked: each class that has rows once.
-        present = self.classes_[totals > 0]
-        return compute_class_weight(self.class_weight, classes=self.classes_, y=present)
+        present = totals > 0
+        if isinstance(self.class_weight, dict):
+            validation.check_class_weight(self.class_weight)
+        labels = self.classes_[present]
+        weight = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
+        if not np.any(weight[present] > 0):
+            raise ValueError(
+                f"class_weight={self.class_weight!r} is zero for every class that has rows: "
+                "nothing is left to learn from."
+            )
+        return validation.to_usual_size(weight)
 
     def decision_function(self, X) -> np.ndarray:
         """Return the raw predictions, (n,) for two classes, else (n, K)."""

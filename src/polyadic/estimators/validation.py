@@ -271,8 +271,24 @@ def check_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
         )
     if not np.any(weight > 0):
         raise ValueError("sample_weight is zero for every row: nothing is left to learn from.")
+    return to_usual_size(weight)
+
+
+def to_usual_size(weight: np.ndarray) -> np.ndarray:
+    """Return weights, divided by the largest where single precision may not hold their products."""
     top = weight.max()
     return weight if 1e-30 < top < 1e30 else weight / top
+
+
+def check_class_weight(class_weight: dict[Any, Any]) -> None:
+    """Refuse weights of classes that are no finite numbers, or negative."""
+    for label, weight in class_weight.items():
+        number = isinstance(weight, numbers.Real) and np.isfinite(to_float(weight))
+        if not number or weight < 0:
+            raise ValueError(
+                f"class_weight must give each class a finite number of at least 0, but gives the "
+                f"class {label!r} the weight {shown(weight)}."
+            )
 
 
 def check_memory(
