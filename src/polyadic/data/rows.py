@@ -70,10 +70,7 @@ class CodedRows:
         array([2.3, 1. ])
         """
         counts = self.weight if self.counts is None else self.counts
-        with np.errstate(over="ignore"):
-            found = counts / counts.min(initial=np.inf)
-        if np.any(np.isinf(found)):
-            return self
+        found = counts / counts.min(initial=np.inf)
         whole = np.all(np.abs(found - np.round(found)) <= _WHOLE * found)
         if not whole or 2.0 * np.count_nonzero(found < 1.5) >= found.sum():
             return self

@@ -28,6 +28,7 @@ _LARGEST_TARGET, _SMALLEST_SPREAD = 1e300, 1e-290
 _LARGEST_UNSCALED = 1e15
 # Names of devices that torch may have, here or elsewhere: a file may come from another machine.
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu|hpu|mtia|npu|xla|privateuseone)(:\d{1,4})?")
+_NEGLIGIBLE = 1e-100  # a weight, as a share of the largest, that counts as zero; chosen by hand
 _MEMORY_SHARE = 0.8  # share of the machine's memory that a fit may take; chosen by hand
 
 # The allowed values of each numeric parameter: lowest, highest, whether whole, other values.
@@ -275,9 +276,13 @@ def check_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
 
 
 def to_usual_size(weight: np.ndarray) -> np.ndarray:
-    """Return weights, divided by the largest where single precision may not hold their products."""
+    """Return weights, divided by the largest where single precision may not hold their products.
+
+    Those that are nothing beside the largest are zero: their squares and ratios may not be finite.
+    """
     top = weight.max()
-    return weight if 1e-30 < top < 1e30 else weight / top
+    weight = weight if 1e-30 < top < 1e30 else weight / top
+    return np.where(weight < _NEGLIGIBLE * weight.max(), 0.0, weight)
 
 
 def check_class_weight(class_weight: dict[Any, Any]) -> None:

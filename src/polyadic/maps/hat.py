@@ -117,9 +117,7 @@ class Hat(FeatureMap):
         if self.n_knots != "auto":
             return int(self.n_knots)
         low, high = AUTO_KNOTS
-        # Divided by a power of two, so that the squares of tiny counts are not all zero.
-        share = counts / np.ldexp(1.0, np.frexp(counts.max(initial=0.0))[1])
-        rows = max(counts.sum(), share.sum() ** 2 / np.sum(share**2)) if len(counts) else 0.0
+        rows = max(counts.sum(), counts.sum() ** 2 / np.sum(counts**2)) if len(counts) else 0.0
         return int(np.clip(np.sqrt(rows), low, high))
 
     def encode(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
