@@ -310,6 +310,26 @@ def test_integers_of_128_bits_are_numbers():
     assert CPClassifier(**FAST, random_state=0).fit(X, whole).classes_.tolist() == [1, 2, 3]
 
 
+def test_integers_of_128_bits_are_numbers_in_a_table_of_targets_too():
+    whole = pl.Series("a", [1, 2, 3] * len(Y), dtype=pl.Int128)[: len(Y)]
+    both = pl.DataFrame({"a": whole, "b": Y})
+    model = CPRegressor(**FAST, random_state=0).fit(X, both)
+    want = CPRegressor(**FAST, random_state=0).fit(X, both.cast(pl.Float64))
+    assert model.predict(X).tobytes() == want.predict(X).tobytes()
+    assert model.target_names_ == ["a", "b"]
+    assert CPClassifier(**FAST).fit(X, whole.to_frame()).classes_.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("table", [Y, pd.Series(Y), Y.tolist(), None])
+def test_what_is_no_table_is_refused_under_a_map_of_categories_too(table):
+    for given in ("auto", "onehot"):
+        refused(
+            "Expected (2D array|a 2-dimensional container)",
+            X=table,
+            model=CPRegressor(**FAST, maps=given),
+        )
+
+
 @pytest.mark.parametrize("device", ["banana", "cpu:x", "cuda:1:2", "", "CPU"])
 def test_a_device_of_no_name_is_refused(device):
     refused("is no name of a device", model=CPRegressor(**FAST, device=device))

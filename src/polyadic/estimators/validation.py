@@ -50,6 +50,7 @@ _RANGES: dict[str, tuple[float, float, bool, tuple]] = {
     "tol": (0, np.inf, False, ()),
     "quantile": (0, 1, False, (None,)),
 }
+_WIDE = (nw.Int128, nw.UInt128)
 ENGINES = ("fused", "torch")
 
 
@@ -194,17 +195,22 @@ def _refuse_dates(y: Any, name: str) -> None:
 
 
 def _without_wide_integers(y: Any) -> Any:
-    """Return a column of 128-bit integers, which NumPy does not have, as floats."""
-    series = nw.from_native(y, series_only=True, pass_through=True)
-    if isinstance(series, nw.Series) and isinstance(series.dtype, nw.Int128 | nw.UInt128):
-        return series.cast(nw.Float64).to_numpy()
+    """Return y with floats for columns of 128-bit integers, which NumPy does not have."""
+    found: Any = nw.from_native(y, eager_only=True, allow_series=True, pass_through=True)
+    if isinstance(found, nw.Series) and isinstance(found.dtype, _WIDE):
+        return found.cast(nw.Float64).to_numpy()
+    if isinstance(found, nw.DataFrame) and any(isinstance(t, _WIDE) for t in found.schema.values()):
+        wide = [name for name, dtype in found.schema.items() if isinstance(dtype, _WIDE)]
+        return found.with_columns(nw.col(*wide).cast(nw.Float64)).to_numpy()
     return y
 
 
 def read_labels(y: Any, name: str) -> np.ndarray:
     """Return labels as an array, (n,); refuse dates and objects that are no labels."""
-    series = nw.from_native(y, series_only=True, pass_through=True)
-    if isinstance(series, nw.Series) and isinstance(series.dtype, nw.Int128 | nw.UInt128):
+    series: Any = nw.from_native(y, eager_only=True, allow_series=True, pass_through=True)
+    if isinstance(series, nw.DataFrame) and len(series.columns) == 1:
+        series = series[series.columns[0]]
+    if isinstance(series, nw.Series) and isinstance(series.dtype, _WIDE):
         y = np.array(series.to_list(), dtype=object)
         small = all(value is not None and abs(value) < 2**63 for value in y)
         y = y.astype(np.int64) if small else y
