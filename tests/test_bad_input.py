@@ -160,6 +160,17 @@ def test_missing_labels_are_refused():
     refused("missing labels", y=named, model=CPClassifier(**FAST))
 
 
+@pytest.mark.parametrize("classes", [[0, 1, np.nan], np.array([0, 1, None], dtype=object)])
+def test_missing_labels_among_the_classes_are_refused(classes):
+    with pytest.raises(ValueError, match="Input classes contains"):
+        CPClassifier(**FAST).partial_fit(X, (Y > 0).astype(float), classes=classes)
+
+
+def test_a_checkpoint_that_is_no_folder_is_refused():
+    model = CPRegressor(**FAST, random_state=0, checkpoint="/dev/null")
+    refused("'/dev/null' is there and is no folder", model=model)
+
+
 def test_negative_counts_are_refused():
     refused("needs y >= 0, but the smallest y is -", model=CPRegressor(**FAST, loss="poisson"))
 

@@ -124,6 +124,9 @@ class Classification(ClassifierMixin):
         """Return the classes' numbers, or labels -1 and +1 for the squared error, (n, L or 1)."""
         y = self._check_labels(y, n_rows)
         if fresh:
+            if classes is not None:
+                classes = validation.read_labels(classes, type(self).__name__)
+                validation.check_missing_labels(classes, "classes")
             known = np.unique(y if classes is None else classes)
             validation.check_classes(known, type(self).__name__)
             self.classes_ = known

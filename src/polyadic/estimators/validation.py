@@ -84,6 +84,11 @@ def check(estimator: Any) -> None:
         kept = estimator.checkpoint
         if kept is not None and not isinstance(kept, (str, os.PathLike)):
             raise ValueError(f"checkpoint must be the path of a folder, or None, got {kept!r}.")
+        if kept is not None and Path(kept).exists() and not Path(kept).is_dir():
+            raise ValueError(
+                f"checkpoint must be the path of a folder, or None, and {str(kept)!r} is there and "
+                "is no folder. Name another path: the folder is made."
+            )
         if kept is not None and not isinstance(estimator.random_state, (int, np.integer)):
             raise ValueError(
                 "checkpoint needs random_state to be a whole number, so that a fit that starts "
@@ -226,12 +231,12 @@ def read_labels(y: Any, name: str) -> np.ndarray:
     return labels
 
 
-def check_missing_labels(y: np.ndarray) -> None:
-    """Refuse NaN and None among the labels."""
+def check_missing_labels(y: np.ndarray, name: str = "y") -> None:
+    """Refuse NaN and None among the labels; `name` is that of the argument, for errors."""
     if y.dtype.kind == "f":
-        check_array(y, ensure_2d=False, dtype=None, input_name="y")
+        check_array(y, ensure_2d=False, dtype=None, input_name=name)
     elif y.dtype.kind == "O" and any(map(is_missing, y)):
-        raise ValueError("Input y contains missing labels (None or NaN). Drop those rows.")
+        raise ValueError(f"Input {name} contains missing labels (None or NaN). Drop them.")
 
 
 def check_classes(classes: np.ndarray, name: str) -> None:
