@@ -93,6 +93,30 @@ def test_tiny_weights_beside_usual_ones_are_no_trouble(tiny):
     assert np.all(np.isfinite(model.predict(np.column_stack([X, part]))))
 
 
+def test_masked_entries_are_missing_values_of_a_table():
+    mask = np.arange(X.size).reshape(X.shape) % 7 == 0
+    masked, missing = np.ma.array(X, mask=mask), np.where(mask, np.nan, X)
+    model = CPRegressor(**FAST, random_state=0).fit(masked, Y)
+    want = CPRegressor(**FAST, random_state=0).fit(missing, Y)
+    assert model.predict(masked).tobytes() == want.predict(missing).tobytes()
+    whole = np.ma.array(np.arange(X.size).reshape(X.shape), mask=mask)
+    assert np.all(np.isfinite(CPRegressor(**FAST).fit(whole, Y).predict(whole)))
+
+
+def test_masked_targets_and_weights_are_refused():
+    masked = np.ma.array(np.abs(Y), mask=np.arange(len(Y)) < 2)
+    refused("y has 2 masked entries", y=masked)
+    refused("y has 2 masked entries", y=masked > 0.5, model=CPClassifier(**FAST))
+    refused("sample_weight has 2 masked entries", sample_weight=masked)
+
+
+@pytest.mark.parametrize("kind", [list, np.array, pd.Series, pl.Series])
+def test_numbers_stored_as_text_are_no_targets_and_no_weights(kind):
+    texts = kind(["1.5", "2.5"] * (len(Y) // 2))
+    refused("y holds text, such as '1.5'", y=texts)
+    refused("sample_weight must hold numbers, but holds text, such as '1", sample_weight=texts)
+
+
 def test_text_in_an_array_is_refused():
     bad = X.astype(object)
     bad[3, 1] = "tall"

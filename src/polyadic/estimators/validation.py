@@ -139,22 +139,21 @@ def check_regression_target(y: Any, n_rows: int, name: str) -> np.ndarray:
 
     `name` is the estimator's, for errors.
     """
+    _refuse_masked(y, "y")
     y = _without_wide_integers(y)
     _refuse_dates(y, name)
+    text = _find_text(y)
+    if text is not None:
+        raise ValueError(
+            f"y holds text, such as {text!r:.60}, and {name} predicts numbers. For classes, "
+            f"use {name.replace('Regressor', 'Classifier')}; for numbers stored as text, convert y."
+        )
     try:
         target = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
     except OverflowError as error:
         raise ValueError(
             f"y holds a whole number that no float can hold, beyond 1.8e308, and {name} computes "
             "with floats. Divide y first, or take its logarithm."
-        ) from error
-    except ValueError as error:
-        text = next((v for v in np.ravel(np.asarray(y, dtype=object)) if isinstance(v, str)), None)
-        if text is None:
-            raise
-        raise ValueError(
-            f"y holds text, such as {str(text)!r:.60}, and {name} predicts numbers. For classes, "
-            f"use {name.replace('Regressor', 'Classifier')}; for numbers stored as text, convert y."
         ) from error
     if target.ndim > 2:
         raise ValueError(f"y must be (n,) or (n, L), got an array of {target.ndim} dimensions.")
@@ -199,6 +198,23 @@ def _refuse_dates(y: Any, name: str) -> None:
         )
 
 
+def _refuse_masked(given: Any, name: str) -> None:
+    """Refuse masked entries of a NumPy array, whose data would be read as if they were not."""
+    if np.ma.is_masked(given):
+        raise ValueError(
+            f"{name} has {np.ma.count_masked(given)} masked entries, and all of its entries must "
+            "be known. Drop those rows."
+        )
+
+
+def _find_text(given: Any) -> str | None:
+    """Return the first text of an array of texts or objects; None: there is none."""
+    array = np.ravel(given if isinstance(given, np.ndarray) else np.asarray(given))
+    if array.dtype.kind not in "OSTU":
+        return None
+    return next((str(v) for v in array if isinstance(v, (str, bytes))), None)
+
+
 def _without_wide_integers(y: Any) -> Any:
     """Return y with floats for columns of 128-bit integers, which NumPy does not have."""
     found: Any = nw.from_native(y, eager_only=True, allow_series=True, pass_through=True)
@@ -212,6 +228,7 @@ def _without_wide_integers(y: Any) -> Any:
 
 def read_labels(y: Any, name: str) -> np.ndarray:
     """Return labels as an array, (n,); refuse dates and objects that are no labels."""
+    _refuse_masked(y, "y")
     series: Any = nw.from_native(y, eager_only=True, allow_series=True, pass_through=True)
     if isinstance(series, nw.DataFrame) and len(series.columns) == 1:
         series = series[series.columns[0]]
@@ -249,6 +266,12 @@ def check_classes(classes: np.ndarray, name: str) -> None:
 
 def _weight_array(sample_weight: Any) -> np.ndarray:
     """Return weights as float64."""
+    _refuse_masked(sample_weight, "sample_weight")
+    text = _find_text(sample_weight)
+    if text is not None:
+        raise ValueError(
+            f"sample_weight must hold numbers, but holds text, such as {text!r:.60}. Convert it."
+        )
     try:
         return check_array(
             sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"
