@@ -101,6 +101,9 @@ def test_masked_entries_are_missing_values_of_a_table():
     assert model.predict(masked).tobytes() == want.predict(missing).tobytes()
     whole = np.ma.array(np.arange(X.size).reshape(X.shape), mask=mask)
     assert np.all(np.isfinite(CPRegressor(**FAST).fit(whole, Y).predict(whole)))
+    words = np.ma.array(np.where(X > 0, "a", "b").astype(object), mask=mask)
+    model = CPRegressor(**FAST, categorical_features=[0, 1, 2]).fit(words, Y)
+    assert all(column.categories == ("a", "b") for column in model.columns_.columns)
 
 
 def test_masked_targets_and_weights_are_refused():

@@ -103,7 +103,9 @@ def _without_mask(X: np.ma.MaskedArray) -> np.ndarray:
         return X.data
     if X.dtype.kind in "fiub":
         return np.ma.filled(X.astype(np.float64), np.nan)
-    return np.where(np.ma.getmaskarray(X), None, X.data.astype(object))
+    values = X.data.astype(object)
+    values[np.ma.getmaskarray(X)] = None
+    return values
 
 
 def series_names(y: Any) -> list[str] | None:
