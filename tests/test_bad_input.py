@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from polyadic import CPClassifier, CPRegressor, maps
-from polyadic.estimators import validation
+from polyadic.cli import fitting
+from polyadic.estimators import streamed, validation
 
 X = np.random.default_rng(0).normal(size=(20, 3))
 Y = X[:, 0]
@@ -54,6 +56,68 @@ def test_negative_zero_and_missing_weights_are_refused():
     refused("zero for every row", sample_weight=np.zeros(20))
     refused("Input sample_weight contains NaN", sample_weight=np.full(20, np.nan))
     refused("sample_weight must be finite, got inf", sample_weight=np.inf)
+    refused("sample_weight must be finite, got a whole number of", sample_weight=10**400)
+    refused("sample_weight holds a whole number that no float", sample_weight=[10**400, *Y[1:]])
+
+
+@pytest.mark.parametrize("weight", [np.inf, -1, np.nan, None, "2", 10**400])
+def test_weights_of_classes_that_are_no_weights_are_refused(weight):
+    model = CPClassifier(**FAST, class_weight={False: weight})
+    refused("finite number of at least 0, but gives the class False", y=Y > 0, model=model)
+
+
+def test_weights_of_classes_that_are_all_zero_are_refused():
+    both = CPClassifier(**FAST, class_weight={False: 0, True: 0})
+    refused("class_weight=.* is zero for every class that has rows", y=Y > 0, model=both)
+    one = CPClassifier(**FAST, class_weight={False: 0})
+    weight = np.where(Y > 0, 0.0, 1.0)
+    refused("is zero for every class that has rows", y=Y > 0, model=one, sample_weight=weight)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("size", [1e300, 1e-300])
+def test_weights_of_classes_may_have_any_size(size):
+    usual, scaled = (
+        CPClassifier(**FAST, random_state=0, class_weight={False: by, True: by}).fit(X, Y > 0)
+        for by in (1.0, size)
+    )
+    np.testing.assert_array_equal(scaled.predict_proba(X), usual.predict_proba(X))
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("tiny", [1e-200, 5e-324])
+def test_tiny_weights_beside_usual_ones_are_no_trouble(tiny):
+    light = np.arange(len(Y)) % 2 == 0
+    part = np.where(light, Y, np.nan)  # known where weights are tiny only
+    model = CPRegressor(**FAST).fit(np.column_stack([X, part]), Y, np.where(light, tiny, 1.0))
+    assert np.all(np.isfinite(model.predict(np.column_stack([X, part]))))
+
+
+def test_masked_entries_are_missing_values_of_a_table():
+    mask = np.arange(X.size).reshape(X.shape) % 7 == 0
+    masked, missing = np.ma.array(X, mask=mask), np.where(mask, np.nan, X)
+    model = CPRegressor(**FAST, random_state=0).fit(masked, Y)
+    want = CPRegressor(**FAST, random_state=0).fit(missing, Y)
+    assert model.predict(masked).tobytes() == want.predict(missing).tobytes()
+    whole = np.ma.array(np.arange(X.size).reshape(X.shape), mask=mask)
+    assert np.all(np.isfinite(CPRegressor(**FAST).fit(whole, Y).predict(whole)))
+    words = np.ma.array(np.where(X > 0, "a", "b").astype(object), mask=mask)
+    model = CPRegressor(**FAST, categorical_features=[0, 1, 2]).fit(words, Y)
+    assert all(column.categories == ("a", "b") for column in model.columns_.columns)
+
+
+def test_masked_targets_and_weights_are_refused():
+    masked = np.ma.array(np.abs(Y), mask=np.arange(len(Y)) < 2)
+    refused("y has 2 masked entries", y=masked)
+    refused("y has 2 masked entries", y=masked > 0.5, model=CPClassifier(**FAST))
+    refused("sample_weight has 2 masked entries", sample_weight=masked)
+
+
+@pytest.mark.parametrize("kind", [list, np.array, pd.Series, pl.Series])
+def test_numbers_stored_as_text_are_no_targets_and_no_weights(kind):
+    texts = kind(["1.5", "2.5"] * (len(Y) // 2))
+    refused("y holds text, such as '1.5'", y=texts)
+    refused("sample_weight must hold numbers, but holds text, such as '1", sample_weight=texts)
 
 
 def test_text_in_an_array_is_refused():
@@ -123,6 +187,17 @@ def test_missing_labels_are_refused():
     refused("missing labels", y=named, model=CPClassifier(**FAST))
 
 
+@pytest.mark.parametrize("classes", [[0, 1, np.nan], np.array([0, 1, None], dtype=object)])
+def test_missing_labels_among_the_classes_are_refused(classes):
+    with pytest.raises(ValueError, match="Input classes contains"):
+        CPClassifier(**FAST).partial_fit(X, (Y > 0).astype(float), classes=classes)
+
+
+def test_a_checkpoint_that_is_no_folder_is_refused():
+    model = CPRegressor(**FAST, random_state=0, checkpoint="/dev/null")
+    refused("'/dev/null' is there and is no folder", model=model)
+
+
 def test_negative_counts_are_refused():
     refused("needs y >= 0, but the smallest y is -", model=CPRegressor(**FAST, loss="poisson"))
 
@@ -150,6 +225,9 @@ def test_negative_counts_are_refused():
         ("validation_fraction", 0.9, "validation_fraction must be a number from"),
         ("learning_rate", 0, "learning_rate must be a number of at least"),
         ("early_stopping", "yes", "early_stopping must be True or False, got 'yes'"),
+        ("rank", 10**400, "got a whole number of 1,329 bits, more than a float can hold"),
+        ("l2", -(10**400), "l2 must be a number of at least 0.* bits, more than a float can hold"),
+        ("max_time", 10**400, "max_time must be a number"),
         ("n_jobs", 0, "n_jobs must be a whole number other than 0, or None, got 0"),
         ("maps", maps.Polynomial(10**13), "It must be an integer >= 1 and <= 1,000,000"),
         ("n_iter_no_change", 0, "n_iter_no_change must be a whole number of at least 1, or None"),
@@ -195,6 +273,16 @@ def test_limits_of_the_process_count_as_memory():
         "assert v.available_memory() == min(before, 123e7)",
     )
     subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)
+
+
+def test_the_budget_of_a_fit_is_a_share_of_what_the_process_may_use(tmp_path, monkeypatch):
+    file = tmp_path / "rows.parquet"
+    pd.DataFrame(X, columns=list("abc")).to_parquet(file)
+    settings = SimpleNamespace(data=str(file), memory=None)
+    assert not fitting.is_large(settings)
+    monkeypatch.setattr(validation, "_process_limits", lambda: iter([1000.0]))
+    assert streamed.budget_of(CPRegressor()) == 500.0
+    assert fitting.is_large(settings)
 
 
 def test_limits_of_control_groups_count_as_memory(tmp_path):
@@ -258,6 +346,26 @@ def test_integers_of_128_bits_are_numbers():
     assert model.predict(table).tobytes() == want.predict(table).tobytes()
     assert np.all(np.isfinite(CPRegressor(**FAST, random_state=0).fit(X, whole).predict(X)))
     assert CPClassifier(**FAST, random_state=0).fit(X, whole).classes_.tolist() == [1, 2, 3]
+
+
+def test_integers_of_128_bits_are_numbers_in_a_table_of_targets_too():
+    whole = pl.Series("a", [1, 2, 3] * len(Y), dtype=pl.Int128)[: len(Y)]
+    both = pl.DataFrame({"a": whole, "b": Y})
+    model = CPRegressor(**FAST, random_state=0).fit(X, both)
+    want = CPRegressor(**FAST, random_state=0).fit(X, both.cast(pl.Float64))
+    assert model.predict(X).tobytes() == want.predict(X).tobytes()
+    assert model.target_names_ == ["a", "b"]
+    assert CPClassifier(**FAST).fit(X, whole.to_frame()).classes_.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("table", [Y, pd.Series(Y), Y.tolist(), None])
+def test_what_is_no_table_is_refused_under_a_map_of_categories_too(table):
+    for given in ("auto", "onehot"):
+        refused(
+            "Expected (2D array|a 2-dimensional container)",
+            X=table,
+            model=CPRegressor(**FAST, maps=given),
+        )
 
 
 @pytest.mark.parametrize("device", ["banana", "cpu:x", "cuda:1:2", "", "CPU"])

@@ -92,9 +92,23 @@ def test_moments_of_the_target_are_those_of_all_rows():
         total.merge(TargetStatistics.of_numbers(y[part], weight[part]))
     mean = np.average(y, axis=0, weights=weight)
     np.testing.assert_allclose(total.mean, mean, rtol=1e-12)
-    np.testing.assert_allclose(total.spread, weight @ (y - mean) ** 2, rtol=1e-9)
+    spread = np.average((y - mean) ** 2, axis=0, weights=weight)
+    np.testing.assert_allclose(total.deviation, np.sqrt(spread), rtol=1e-9)
     assert total.n_rows == 500
     np.testing.assert_array_equal(total.low, y.min(axis=0))
+
+
+@pytest.mark.parametrize("scale", [2.0**990, 2.0**-700, 2.0**-1000])
+def test_moments_of_targets_of_any_size_are_those_of_usual_ones(scale):
+    rng = np.random.default_rng(0)
+    y, weight = rng.normal(size=(500, 2)), rng.uniform(0.1, 3, 500)
+    y[:100] = 0.0  # a part without any size
+    usual, scaled = TargetStatistics(), TargetStatistics()
+    for part in np.array_split(np.arange(500), [100, 120, 121]):
+        usual.merge(TargetStatistics.of_numbers(y[part], weight[part]))
+        scaled.merge(TargetStatistics.of_numbers(scale * y[part], weight[part]))
+    np.testing.assert_allclose(scaled.mean / scale, usual.mean, rtol=1e-12)
+    np.testing.assert_allclose(scaled.deviation / scale, usual.deviation, rtol=1e-12)
 
 
 def test_weights_of_classes_are_those_of_all_rows():

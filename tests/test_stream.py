@@ -243,6 +243,29 @@ def test_classes_and_their_weights_are_streamed(tmp_path, target):
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"low": np.inf}, "gives the class 'low' the weight inf"),
+        ({"low": 0, "middle": 0, "high": 0}, "is zero for every class that has rows"),
+    ],
+)
+def test_wrong_weights_of_classes_are_refused_in_streams_too(given, text):
+    rows = make_rows(1500).select(["a", "b", "kind", "label"])
+    with pytest.raises(ValueError, match=text):
+        CPClassifier(memory=TINY, class_weight=given, **QUICK).fit(rows.to_batches, "label")
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_class_of_weight_zero_is_streamed():
+    rows = make_rows(1500).select(["a", "b", "kind", "label"])
+    model = CPClassifier(memory=TINY, class_weight={"low": 0}, **QUICK)
+    found = model.fit(rows.to_batches, "label").predict(features(rows))
+    assert set(found) == {"middle", "high"}
+
+
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("given", [{"low": 9, "middle": 2, "high": 4}, "balanced", None])
 def test_rows_have_the_same_unit_of_weight_as_in_memory(monkeypatch, given):
     class Seen(Exception):
@@ -285,6 +308,53 @@ def test_losses_several_targets_and_held_out_rows_are_streamed(tmp_path):
         X_val=write_rows(tmp_path / "held", ["y"], n_rows=300, seed=5),
     )
     assert chosen.plan_["n_folds"] == "0"
+
+
+def scaled_rows(name, factor):
+    """Return a table of which one column was multiplied by a number."""
+    table = make_rows(1500).select(["a", "b", "kind", "weight", "y"])
+    values = pa.array(np.asarray(table[name]) * factor)
+    return table.set_column(table.column_names.index(name), name, values)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("factor", [2.0**990, 2.0**-700])
+def test_huge_and_tiny_targets_are_streamed(factor):
+    model = CPRegressor(memory=TINY, **QUICK).fit(scaled_rows("y", factor).to_batches, "y")
+    test = make_rows(500, seed=3)
+    found = model.predict(test.select(["a", "b", "kind", "weight"])) / factor
+    assert np.corrcoef(found, test["y"])[0, 1] > 0.9
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("factor", [1e-310, 5e-324])
+def test_targets_that_vary_too_little_are_refused_in_streams_too(factor):
+    with pytest.raises(ValueError, match=r"y varies by about .* only"):
+        CPRegressor(memory=TINY, **QUICK).fit(scaled_rows("y", factor).to_batches, "y")
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("model", [CPRegressor, CPClassifier])
+@pytest.mark.parametrize("factor", [1e300, 5e-324])
+def test_weights_too_large_or_too_small_for_a_stream_are_refused(factor, model):
+    rows = scaled_rows("weight", factor)
+    rows = rows.append_column("two", pa.array(np.asarray(rows["y"]) > 0))
+    target = "y" if model is CPRegressor else "two"
+    with pytest.raises(ValueError, match=r"must be zero or from 1e-30 to 1e\+30; one is"):
+        model(memory=TINY, **QUICK).fit(rows.to_batches, target, "weight")
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize(("small", "large"), [(1e-30, 1.0), (1.0, 1e30), (1e-30, 1e-30)])
+def test_weights_near_the_limits_are_streamed(small, large):
+    rows = make_rows(1500).select(["a", "b", "kind", "y"])
+    light = np.arange(1500) % 3 == 0
+    known = np.where(light, np.asarray(rows["a"]), np.nan)  # a column of small weights only
+    table = rows.append_column("c", pa.array(known))
+    table = table.append_column("weight", pa.array(np.where(light, small, large)))
+    model = CPRegressor(memory=TINY, **QUICK).fit(table.to_batches, "y", "weight")
+    assert model.score(table.select(list(model.feature_names_in_)), np.asarray(rows["y"])) > 0.5
 
 
 @pytest.mark.usefixtures("small")
@@ -372,7 +442,9 @@ def test_other_formats_say_that_they_need_a_table(tmp_path):
         TNRegressor("tt").fit(str(folder), "y")
 
 
-@pytest.mark.parametrize("given", [0, -1, "2 parsecs", "GB", None, True, float("inf"), "1.2.3MB"])
+@pytest.mark.parametrize(
+    "given", [0, -1, "2 parsecs", "GB", None, True, float("inf"), 10**400, "1.2.3MB"]
+)
 def test_memory_that_is_no_number_of_bytes_is_refused(given):
     with pytest.raises(ValueError, match="memory must be"):
         parse_memory(given, 1e9)

@@ -17,7 +17,7 @@ from sklearn.model_selection import train_test_split
 from polyadic.cli import tables
 from polyadic.cli.settings import FitSettings
 from polyadic.estimators import CPClassifier, CPRegressor
-from polyadic.estimators.validation import physical_memory
+from polyadic.estimators.validation import available_memory
 from polyadic.scale import Source, open_source
 from polyadic.scale.memory import fits_in_memory, parse_memory
 from polyadic.scale.sources import find_files
@@ -115,7 +115,7 @@ def is_large(settings: FitSettings) -> bool:
         source = open_source(settings.data)
     except (pa.ArrowException, ValueError, OSError):
         return False  # reading it says what is wrong
-    budget = parse_memory(settings.memory or "auto", physical_memory())
+    budget = parse_memory(settings.memory or "auto", available_memory())
     if source.n_rows is not None:
         return not fits_in_memory(source.n_rows, len(source.names), budget)
     cells = sum(map(_text_bytes, find_files(settings.data))) / _CELL_BYTES

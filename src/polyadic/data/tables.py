@@ -87,12 +87,25 @@ def read_array(X: Any, estimator_name: str) -> Table:
             "OneHotEncoder(sparse_output=False) and ColumnTransformer(..., sparse_threshold=0); "
             "X.toarray() makes a small matrix dense."
         )
+    if isinstance(X, np.ma.MaskedArray):
+        X = _without_mask(X)
     if isinstance(X, list | tuple):
         array = np.asarray(X)
         # NumPy turns the numbers of a mixed list into text; keep each value as it is.
         X = np.asarray(X, dtype=object) if array.dtype.kind in "US" else array
     X = check_array(X, dtype=None, ensure_all_finite=False, estimator=estimator_name)
     return Table(generated_names(X.shape[1]), False, list(X.T))
+
+
+def _without_mask(X: np.ma.MaskedArray) -> np.ndarray:
+    """Return an array in which masked entries are missing values."""
+    if not np.ma.is_masked(X):
+        return X.data
+    if X.dtype.kind in "fiub":
+        return np.ma.filled(X.astype(np.float64), np.nan)
+    values = X.data.astype(object)
+    values[np.ma.getmaskarray(X)] = None
+    return values
 
 
 def series_names(y: Any) -> list[str] | None:

@@ -37,6 +37,7 @@ from polyadic.explain.anova import sobol
 from polyadic.maps.base import FeatureMap
 from polyadic.maps.choice import choose_maps, map_kinds
 from polyadic.objective import losses
+from polyadic.scale.statistics import power_near
 from polyadic.solvers.contract import Deadline
 from polyadic.training import compiling
 from polyadic.training.checkpoints import Checkpoint
@@ -301,7 +302,7 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
         self._center, self._scale = np.zeros(n_outputs), np.ones(n_outputs)
         if self._loss().location_scale and self._scales_target:
             # Divided by a power of two near the largest target, so that squares do not overflow.
-            size = np.ldexp(1.0, np.frexp(np.abs(rows.y).max(axis=0))[1] - 1)
+            size = power_near(np.abs(rows.y).max(axis=0))
             share = rows.y / size
             mean = np.average(share, axis=0, weights=rows.weight)
             spread = np.average((share - mean) ** 2, axis=0, weights=rows.weight)

@@ -138,7 +138,7 @@ def open_reading(X: Any, y: Any, sample_weight: Any) -> Reading:
 
 def budget_of(model: Any) -> float:
     """Return the bytes that a fit may take."""
-    return parse_memory(model.memory, validation.physical_memory())
+    return parse_memory(model.memory, validation.available_memory())
 
 
 def is_small(reading: Reading, budget: float) -> bool:
@@ -296,12 +296,14 @@ class Choosing:
         """
         rows, target = code_part(model, part, self.class_weights)
         hashed = row_hashes(model.columns_.names, rows.columns, target) / _EVERY
-        out = hashed < self.share_out
-        sampled = ~out & (hashed < self.share_in)
-        places = place_hashes(first + part.places[~out])
+        used = rows.weight > 0  # the weight of a class may be zero
+        out = used & (hashed < self.share_out)
+        stays = used & ~out
+        sampled = stays & (hashed < self.share_in)
+        places = place_hashes(first + part.places[stays])
         block_of = (places % self.n_blocks).astype(np.int64)
         plain = replace(rows, y=target)
-        return _take(plain, sampled), _take(plain, out), _take(rows, ~out), block_of
+        return _take(plain, sampled), _take(plain, out), _take(rows, stays), block_of
 
 
 def _fill(
@@ -364,7 +366,7 @@ def sort_rows(model: Any, rows: CodedRows) -> CodedRows:
 
     An order by scaled targets would depend on how the scale was rounded.
     """
-    if len(rows) == 0:
+    if not np.any(rows.weight > 0):
         raise ValueError(
             "No row of the table was chosen for the sample or to be held out: nearly all of its "
             "rows are equal. Raise `memory`, so that it is fitted in memory."
@@ -373,7 +375,7 @@ def sort_rows(model: Any, rows: CodedRows) -> CodedRows:
     places, weight = distinct_rows(rows.columns, rows.y, rows.weight, names)
     counts = None
     if rows.counts is not None:
-        counts = weight * (rows.counts / rows.weight)[places]
+        counts = weight * (rows.counts[places] / rows.weight[places])
     y = model._to_scale(rows.y[places])
     return CodedRows([c[places] for c in rows.columns], y, weight, counts)
 

@@ -66,8 +66,9 @@ class Regression(RegressorMixin):
         n_outputs = len(known.mean)
         self._center, self._scale = np.zeros(n_outputs), np.ones(n_outputs)
         if self._loss().location_scale and self._scales_target:
-            spread = known.spread / known.weight
-            self._center, self._scale = known.mean, np.where(spread > 0, np.sqrt(spread), 1.0)
+            varies = known.spread > 0
+            self._center, self._scale = known.mean, np.where(varies, known.deviation, 1.0)
+            validation.check_spread(self._scale)
             self._shrink_constant(known.low == known.high)
 
     def _learn_class_weights(self, known: TargetStatistics) -> None:
@@ -123,6 +124,9 @@ class Classification(ClassifierMixin):
         """Return the classes' numbers, or labels -1 and +1 for the squared error, (n, L or 1)."""
         y = self._check_labels(y, n_rows)
         if fresh:
+            if classes is not None:
+                classes = validation.read_labels(classes, type(self).__name__)
+                validation.check_missing_labels(classes, "classes")
             known = np.unique(y if classes is None else classes)
             validation.check_classes(known, type(self).__name__)
             self.classes_ = known
@@ -179,7 +183,7 @@ class Classification(ClassifierMixin):
         number = self._numbers_of(target)
         order = np.argsort(weight)  # the sums then do not depend on the order of rows
         totals = np.bincount(number[order], weights=weight[order], minlength=len(self.classes_))
-        return weight * self._class_weights(totals)[number]
+        return validation.to_usual_size(weight * self._class_weights(totals)[number])
 
     @staticmethod
     def _numbers_of(target: np.ndarray) -> np.ndarray:
@@ -195,8 +199,17 @@ class Classification(ClassifierMixin):
         if self.class_weight == "balanced":
             return totals.sum() / (np.count_nonzero(totals) * np.maximum(totals, 1e-300))
         # The labels are there to be checked: each class that has rows once.
-        present = self.classes_[totals > 0]
-        return compute_class_weight(self.class_weight, classes=self.classes_, y=present)
+        present = totals > 0
+        if isinstance(self.class_weight, dict):
+            validation.check_class_weight(self.class_weight)
+        labels = self.classes_[present]
+        weight = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
+        if not np.any(weight[present] > 0):
+            raise ValueError(
+                f"class_weight={self.class_weight!r} is zero for every class that has rows: "
+                "nothing is left to learn from."
+            )
+        return validation.to_usual_size(weight)
 
     def decision_function(self, X) -> np.ndarray:
         """Return the raw predictions, (n,) for two classes, else (n, K)."""

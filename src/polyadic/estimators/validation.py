@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from polyadic.data.tables import is_missing
 from polyadic.kernels.simd import padded
-from polyadic.scale.memory import parse_memory
+from polyadic.scale.memory import parse_memory, shown, to_float
 from polyadic.solvers import inits
 from polyadic.solvers.loop import SCHEDULES
 
@@ -28,6 +28,7 @@ _LARGEST_TARGET, _SMALLEST_SPREAD = 1e300, 1e-290
 _LARGEST_UNSCALED = 1e15
 # Names of devices that torch may have, here or elsewhere: a file may come from another machine.
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu|hpu|mtia|npu|xla|privateuseone)(:\d{1,4})?")
+_NEGLIGIBLE = 1e-100  # a weight, as a share of the largest, that counts as zero; chosen by hand
 _MEMORY_SHARE = 0.8  # share of the machine's memory that a fit may take; chosen by hand
 
 # The allowed values of each numeric parameter: lowest, highest, whether whole, other values.
@@ -49,6 +50,7 @@ _RANGES: dict[str, tuple[float, float, bool, tuple]] = {
     "tol": (0, np.inf, False, ()),
     "quantile": (0, 1, False, (None,)),
 }
+_WIDE = (nw.Int128, nw.UInt128)
 ENGINES = ("fused", "torch")
 
 
@@ -63,8 +65,9 @@ def check(estimator: Any) -> None:
             continue
         kind = numbers.Integral if whole else numbers.Real
         number = isinstance(value, kind) and not isinstance(value, bool)
-        if not number or not low <= float(value) <= high or np.isinf(float(value)):
-            raise ValueError(f"{name} must be {_wording(low, high, whole, others)}, got {value!r}.")
+        if not number or not low <= to_float(value) <= high or np.isinf(to_float(value)):
+            wording = _wording(low, high, whole, others)
+            raise ValueError(f"{name} must be {wording}, got {shown(value)}.")
     for name in ("early_stopping", "warm_start", "separate_outputs"):
         value = given.get(name, False)
         if not isinstance(value, (bool, np.bool_)):
@@ -77,10 +80,15 @@ def check(estimator: Any) -> None:
     if n_jobs is not None and not (whole_number and n_jobs != 0):
         raise ValueError(f"n_jobs must be a whole number other than 0, or None, got {n_jobs!r}.")
     if "memory" in given:
-        parse_memory(estimator.memory, physical_memory())
+        parse_memory(estimator.memory, available_memory())
         kept = estimator.checkpoint
         if kept is not None and not isinstance(kept, (str, os.PathLike)):
             raise ValueError(f"checkpoint must be the path of a folder, or None, got {kept!r}.")
+        if kept is not None and Path(kept).exists() and not Path(kept).is_dir():
+            raise ValueError(
+                f"checkpoint must be the path of a folder, or None, and {str(kept)!r} is there and "
+                "is no folder. Name another path: the folder is made."
+            )
         if kept is not None and not isinstance(estimator.random_state, (int, np.integer)):
             raise ValueError(
                 "checkpoint needs random_state to be a whole number, so that a fit that starts "
@@ -131,22 +139,21 @@ def check_regression_target(y: Any, n_rows: int, name: str) -> np.ndarray:
 
     `name` is the estimator's, for errors.
     """
+    _refuse_masked(y, "y")
     y = _without_wide_integers(y)
     _refuse_dates(y, name)
+    text = _find_text(y)
+    if text is not None:
+        raise ValueError(
+            f"y holds text, such as {text!r:.60}, and {name} predicts numbers. For classes, "
+            f"use {name.replace('Regressor', 'Classifier')}; for numbers stored as text, convert y."
+        )
     try:
         target = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
     except OverflowError as error:
         raise ValueError(
             f"y holds a whole number that no float can hold, beyond 1.8e308, and {name} computes "
             "with floats. Divide y first, or take its logarithm."
-        ) from error
-    except ValueError as error:
-        text = next((v for v in np.ravel(np.asarray(y, dtype=object)) if isinstance(v, str)), None)
-        if text is None:
-            raise
-        raise ValueError(
-            f"y holds text, such as {str(text)!r:.60}, and {name} predicts numbers. For classes, "
-            f"use {name.replace('Regressor', 'Classifier')}; for numbers stored as text, convert y."
         ) from error
     if target.ndim > 2:
         raise ValueError(f"y must be (n,) or (n, L), got an array of {target.ndim} dimensions.")
@@ -191,18 +198,41 @@ def _refuse_dates(y: Any, name: str) -> None:
         )
 
 
+def _refuse_masked(given: Any, name: str) -> None:
+    """Refuse masked entries of a NumPy array, whose data would be read as if they were not."""
+    if np.ma.is_masked(given):
+        raise ValueError(
+            f"{name} has {np.ma.count_masked(given)} masked entries, and all of its entries must "
+            "be known. Drop those rows."
+        )
+
+
+def _find_text(given: Any) -> str | None:
+    """Return the first text of an array of texts or objects; None: there is none."""
+    array = np.ravel(given if isinstance(given, np.ndarray) else np.asarray(given))
+    if array.dtype.kind not in "OSTU":
+        return None
+    return next((str(v) for v in array if isinstance(v, (str, bytes))), None)
+
+
 def _without_wide_integers(y: Any) -> Any:
-    """Return a column of 128-bit integers, which NumPy does not have, as floats."""
-    series = nw.from_native(y, series_only=True, pass_through=True)
-    if isinstance(series, nw.Series) and isinstance(series.dtype, nw.Int128 | nw.UInt128):
-        return series.cast(nw.Float64).to_numpy()
+    """Return y with floats for columns of 128-bit integers, which NumPy does not have."""
+    found: Any = nw.from_native(y, eager_only=True, allow_series=True, pass_through=True)
+    if isinstance(found, nw.Series) and isinstance(found.dtype, _WIDE):
+        return found.cast(nw.Float64).to_numpy()
+    if isinstance(found, nw.DataFrame) and any(isinstance(t, _WIDE) for t in found.schema.values()):
+        wide = [name for name, dtype in found.schema.items() if isinstance(dtype, _WIDE)]
+        return found.with_columns(nw.col(*wide).cast(nw.Float64)).to_numpy()
     return y
 
 
 def read_labels(y: Any, name: str) -> np.ndarray:
     """Return labels as an array, (n,); refuse dates and objects that are no labels."""
-    series = nw.from_native(y, series_only=True, pass_through=True)
-    if isinstance(series, nw.Series) and isinstance(series.dtype, nw.Int128 | nw.UInt128):
+    _refuse_masked(y, "y")
+    series: Any = nw.from_native(y, eager_only=True, allow_series=True, pass_through=True)
+    if isinstance(series, nw.DataFrame) and len(series.columns) == 1:
+        series = series[series.columns[0]]
+    if isinstance(series, nw.Series) and isinstance(series.dtype, _WIDE):
         y = np.array(series.to_list(), dtype=object)
         small = all(value is not None and abs(value) < 2**63 for value in y)
         y = y.astype(np.int64) if small else y
@@ -218,12 +248,12 @@ def read_labels(y: Any, name: str) -> np.ndarray:
     return labels
 
 
-def check_missing_labels(y: np.ndarray) -> None:
-    """Refuse NaN and None among the labels."""
+def check_missing_labels(y: np.ndarray, name: str = "y") -> None:
+    """Refuse NaN and None among the labels; `name` is that of the argument, for errors."""
     if y.dtype.kind == "f":
-        check_array(y, ensure_2d=False, dtype=None, input_name="y")
+        check_array(y, ensure_2d=False, dtype=None, input_name=name)
     elif y.dtype.kind == "O" and any(map(is_missing, y)):
-        raise ValueError("Input y contains missing labels (None or NaN). Drop those rows.")
+        raise ValueError(f"Input {name} contains missing labels (None or NaN). Drop them.")
 
 
 def check_classes(classes: np.ndarray, name: str) -> None:
@@ -234,18 +264,35 @@ def check_classes(classes: np.ndarray, name: str) -> None:
         )
 
 
+def _weight_array(sample_weight: Any) -> np.ndarray:
+    """Return weights as float64."""
+    _refuse_masked(sample_weight, "sample_weight")
+    text = _find_text(sample_weight)
+    if text is not None:
+        raise ValueError(
+            f"sample_weight must hold numbers, but holds text, such as {text!r:.60}. Convert it."
+        )
+    try:
+        return check_array(
+            sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"
+        )
+    except OverflowError as error:
+        raise ValueError(
+            "sample_weight holds a whole number that no float can hold, beyond 1.8e308. Divide all "
+            "weights by the same number."
+        ) from error
+
+
 def check_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
     """Return weights as float64 (n,); refuse negative ones and those that are all zero."""
     if sample_weight is None:
         return np.ones(n_rows)
     if isinstance(sample_weight, numbers.Real):
-        weight = np.full(n_rows, float(sample_weight))
+        weight = np.full(n_rows, to_float(sample_weight))
         if not np.isfinite(weight).all():
-            raise ValueError(f"sample_weight must be finite, got {sample_weight!r}.")
+            raise ValueError(f"sample_weight must be finite, got {shown(sample_weight)}.")
     else:
-        weight = check_array(
-            sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight"
-        )
+        weight = _weight_array(sample_weight)
     if weight.ndim != 1:
         raise ValueError(
             f"Sample weights must be 1D array or scalar, got {weight.ndim} dimensions."
@@ -259,8 +306,28 @@ def check_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
         )
     if not np.any(weight > 0):
         raise ValueError("sample_weight is zero for every row: nothing is left to learn from.")
+    return to_usual_size(weight)
+
+
+def to_usual_size(weight: np.ndarray) -> np.ndarray:
+    """Return weights, divided by the largest where single precision may not hold their products.
+
+    Those that are nothing beside the largest are zero: their squares and ratios may not be finite.
+    """
     top = weight.max()
-    return weight if 1e-30 < top < 1e30 else weight / top
+    weight = weight if 1e-30 < top < 1e30 else weight / top
+    return np.where(weight < _NEGLIGIBLE * weight.max(), 0.0, weight)
+
+
+def check_class_weight(class_weight: dict[Any, Any]) -> None:
+    """Refuse weights of classes that are no finite numbers, or negative."""
+    for label, weight in class_weight.items():
+        number = isinstance(weight, numbers.Real) and np.isfinite(to_float(weight))
+        if not number or weight < 0:
+            raise ValueError(
+                f"class_weight must give each class a finite number of at least 0, but gives the "
+                f"class {label!r} the weight {shown(weight)}."
+            )
 
 
 def check_memory(

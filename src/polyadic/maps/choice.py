@@ -38,8 +38,10 @@ def map_kinds(maps: Any, X: Any, resolve) -> dict[Any, str] | None:
     if isinstance(maps, str) and maps == "auto":
         return None
     if resolve(maps).kind == "categorical":
-        width = X.shape[1] if hasattr(X, "shape") else np.shape(X)[1]
-        return dict.fromkeys(range(width), "categorical")
+        shape = X.shape if hasattr(X, "shape") else np.shape(X)
+        if len(shape) < 2:
+            return None  # no table: reading it says what is wrong
+        return dict.fromkeys(range(shape[1]), "categorical")
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from numbers import Real
@@ -31,6 +32,29 @@ _BINARY = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 _TEXT = re.compile(r"\s*([0-9.]+)\s*([KMGT]?I?)B?\s*", re.IGNORECASE)
 
 
+def to_float(number: Any) -> float:
+    """Return a number as a float: infinity for a whole number that is beyond all floats.
+
+    >>> to_float(3), to_float(-(10**400))
+    (3.0, -inf)
+    """
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def shown(value: Any) -> str:
+    """Return a value as errors show it. Python refuses to write very long whole numbers.
+
+    >>> shown("2 GB"), shown(10**400)
+    ("'2 GB'", 'a whole number of 1,329 bits, more than a float can hold')
+    """
+    if isinstance(value, int) and math.isinf(to_float(value)):
+        return f"a whole number of {value.bit_length():,} bits, more than a float can hold"
+    return repr(value)
+
+
 def parse_memory(memory: Any, available: float) -> float:
     """Return bytes: of "auto", a number, or a text such as "2GB" or "500 MiB".
 
@@ -41,7 +65,7 @@ def parse_memory(memory: Any, available: float) -> float:
         return AUTO_SHARE * available
     number: float | None = None
     if isinstance(memory, Real) and not isinstance(memory, bool):
-        number = float(memory)
+        number = to_float(memory)
     elif isinstance(memory, str) and (found := _TEXT.fullmatch(memory)):
         unit = {**_UNITS, **_BINARY}.get(found[2].upper())
         try:
@@ -51,7 +75,7 @@ def parse_memory(memory: Any, available: float) -> float:
     if number is None or not 0 < number < float("inf"):
         raise ValueError(
             f"memory must be 'auto', a number of bytes above zero, or a text such as '2GB' or "
-            f"'500 MB', got {memory!r}."
+            f"'500 MB', got {shown(memory)}."
         )
     return number
 

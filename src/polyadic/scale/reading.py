@@ -10,6 +10,9 @@ import numpy as np
 from polyadic.scale.sources import Source
 
 READ_ROWS = 131_072  # rows of a batch; chosen by hand
+# Weights of a table that is read in batches are zero or between these. They are used in single
+# precision and are squared, and a batch cannot be divided by a weight that a later one holds.
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-30, 1e30
 
 
 class Part(NamedTuple):
@@ -109,6 +112,13 @@ class Reading:
             wrong = weight[~(weight >= 0) | np.isinf(weight)][0]
             raise ValueError(
                 f"The weights in {self.weight!r} must be finite and not negative; one is {wrong}."
+            )
+        odd = (weight > LARGEST_WEIGHT) | ((weight > 0) & (weight < SMALLEST_WEIGHT))
+        if np.any(odd):
+            raise ValueError(
+                f"For a table that is read in parts, the weights in {self.weight!r} must be zero "
+                f"or from {SMALLEST_WEIGHT:g} to {LARGEST_WEIGHT:g}; one is {weight[odd][0]:.6g}. "
+                "Multiply all by the same number, or set tiny ones to zero."
             )
         return weight
 

@@ -203,8 +203,11 @@ class TargetStatistics:
         Rows with a weight above zero.
     weight, squares : float
         Sum of the weights, and of their squares.
-    mean, spread : (L,) or None
-        Mean of the targets, and the sum of weighted squares of their deviations from it.
+    mean : (L,) or None
+        Mean of the targets.
+    size, spread : (L,) or None
+        A power of two near the largest target, and the sum of weighted squares of the deviations
+        from the mean in units of it: squares of the targets as they are may overflow, or be zero.
     low, high : (L,) or None
     classes, class_squares : CategoryCounts or None
         The sum of the weights of each class, and of their squares.
@@ -214,6 +217,7 @@ class TargetStatistics:
     weight: float = 0.0
     squares: float = 0.0
     mean: Any = None
+    size: Any = None
     spread: Any = None
     low: Any = None
     high: Any = None
@@ -223,11 +227,13 @@ class TargetStatistics:
     @classmethod
     def of_numbers(cls, y: np.ndarray, weight: np.ndarray) -> TargetStatistics:
         """Return the statistics of some rows, y : (n, L)."""
-        total = weight.sum()
-        mean = weight @ y / total
-        spread = weight @ (y - mean) ** 2
+        total, size = weight.sum(), power_near(np.abs(y).max(axis=0))
+        share = y / size
+        mean = weight @ share / total
+        spread = weight @ (share - mean) ** 2
         ends = y.min(axis=0), y.max(axis=0)
-        return cls(len(y), float(total), float(weight @ weight), mean, spread, *ends)
+        each = float(total), float(weight @ weight)
+        return cls(len(y), *each, mean * size, size, spread, *ends)
 
     @classmethod
     def of_classes(cls, y: Iterable[Any], weight: np.ndarray) -> TargetStatistics:
@@ -249,17 +255,28 @@ class TargetStatistics:
             self.class_squares = self.class_squares or CategoryCounts()
             self.class_squares.merge(other.class_squares)
         elif self.mean is None:
-            self.mean, self.spread = other.mean, other.spread
+            self.mean, self.size, self.spread = other.mean, other.size, other.spread
             self.low, self.high = other.low, other.high
         else:
             share, apart = other.weight / (self.weight + other.weight), other.mean - self.mean
-            self.spread = self.spread + other.spread + apart**2 * share * self.weight
-            self.mean = self.mean + share * apart
+            size = np.maximum(self.size, other.size)
+            within = self._spread_in(size) + other._spread_in(size)
+            self.spread = within + (apart / size) ** 2 * share * self.weight
+            self.mean, self.size = self.mean + share * apart, size
             self.low = np.minimum(self.low, other.low)
             self.high = np.maximum(self.high, other.high)
         self.n_rows += other.n_rows
         self.weight += other.weight
         self.squares += other.squares
+
+    def _spread_in(self, size: np.ndarray) -> np.ndarray:
+        """Return the sum of weighted squares in units of these powers of two, none smaller."""
+        return self.spread * (self.size / size) ** 2
+
+    @property
+    def deviation(self) -> np.ndarray:
+        """The standard deviation of the targets, (L,)."""
+        return np.sqrt(self.spread / self.weight) * self.size
 
     def weighed(self, class_weights: Mapping[Any, float]) -> TargetStatistics:
         """Return the statistics after the weight of each row is multiplied by that of its class."""
@@ -279,6 +296,17 @@ class TargetStatistics:
     def typical_weight(self) -> float:
         """The weight of a typical row, at most one."""
         return min(1.0, self.squares / self.weight)
+
+
+def power_near(largest: np.ndarray) -> np.ndarray:
+    """Return the powers of two that are at most these numbers, and more than half of them.
+
+    Division by a power of two does not round.
+
+    >>> power_near(np.array([5.0, 1.0, 0.0]))
+    array([4.e+000, 1.e+000, 5.e-324])
+    """
+    return np.where(largest > 0, np.ldexp(1.0, np.frexp(largest)[1] - 1), 5e-324)
 
 
 class Statistics:
