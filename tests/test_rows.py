@@ -104,23 +104,25 @@ def test_folds_are_even_in_size_and_in_target():
 
 
 def test_copies_are_made_only_where_most_rows_are_repeated():
-    x, y = [np.arange(4.0)], np.zeros((4, 1))
+    x, y = [np.array([0.0, 0.0, 1.0, 2.0])], np.arange(4.0)[:, None]
     often = CodedRows(x, y, np.array([4.0, 3.0, 1.0, 1.0]))
     seldom = CodedRows(x, y, np.array([2.0, 1.0, 1.0, 1.0]))
     all_twice = CodedRows(x, y, np.full(4, 2.0))
+    on_purpose = CodedRows([np.arange(4.0)], y, often.weight)  # no columns with two targets
     assert len(often.in_copies(10)) == 9
     assert len(often.in_copies(2)) == 6
-    assert seldom.in_copies(10) is seldom
-    assert all_twice.in_copies(10) is all_twice
+    for rows in (seldom, all_twice, on_purpose):
+        assert rows.in_copies(10) is rows
 
 
 @given(hnp.arrays(np.int64, st.integers(1, 20), elements=st.integers(1, 30)), st.floats(1e-3, 1e3))
 def test_copies_keep_the_weight_of_every_row_whatever_the_unit(counts, unit):
     n = len(counts)
     each = np.random.default_rng(0).uniform(0.5, 2.0, n)  # such as class weights
-    rows = CodedRows([np.arange(float(n))], np.zeros((n, 1)), unit * counts * each, unit * counts)
+    y = np.arange(float(n))[:, None]
+    rows = CodedRows([np.zeros(n)], y, unit * counts * each, unit * counts)
     copies = rows.in_copies(10)
-    assert np.allclose(np.bincount(copies.columns[0].astype(int), copies.weight), rows.weight)
+    assert np.allclose(np.bincount(copies.y[:, 0].astype(int), copies.weight), rows.weight)
     assert len(copies) == len(replace(rows, counts=1.0 * counts).in_copies(10))
 
 

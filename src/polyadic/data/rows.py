@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+_CONTRADICTING = 0.02  # share of rows whose columns another row has, too; chosen by hand
 _WHOLE = 1e-9  # relative rounding of a weight that is a whole number of units
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # an odd multiplier: 2^64 over the golden ratio
 
@@ -57,13 +58,15 @@ class CodedRows:
         Only where at least every second row to predict will be a repeated one. By Good and Turing,
         the chance of a row that was never found is the share of rows that were found once. Held-out
         rows are then like those to predict if some copies of a row are held out and some are not.
-        On other tables, all copies are held out together: otherwise rows that were repeated on
-        purpose, such as those of a rare class, would be predicted from their own copies.
+        And only where some rows have the same columns but another target, as they do where rows are
+        equal by chance. Rows that were repeated on purpose, such as those of a rare class, and rows
+        of a large weight are held out with all of their weight: otherwise they would be predicted
+        from their own copies.
 
         How often a row was found is its weight in units of the smallest, where all weights are
         whole numbers of that unit; other weights do not count rows.
 
-        >>> x, y = [np.array([5.0, 7.0])], np.zeros((2, 1))
+        >>> x, y = [np.array([5.0, 5.0])], np.array([[0.0], [1.0]])
         >>> CodedRows(x, y, np.array([6.0, 2.0])).in_copies(10).weight
         array([2., 2., 2., 2.])
         >>> CodedRows(x, y, np.array([2.3, 1.0])).in_copies(10).weight
@@ -73,6 +76,10 @@ class CodedRows:
         found = counts / counts.min(initial=np.inf)
         whole = np.all(np.abs(found - np.round(found)) <= _WHOLE * found)
         if not whole or 2.0 * np.count_nonzero(found < 1.5) >= found.sum():
+            return self
+        blank = np.zeros((len(self), 1))
+        n_inputs = len(distinct_rows(self.columns, blank, np.ones(len(self)))[0])
+        if len(self) - n_inputs < _CONTRADICTING * len(self):
             return self
         copies = np.minimum(np.round(found), most).astype(np.intp)
         rows = np.repeat(np.arange(len(self)), copies)
