@@ -269,7 +269,7 @@ def test_partial_fit_gives_the_same_bits_in_any_order_of_the_columns(fitted):
     for ours, theirs in zip([model.cores_[k] for k in order], other.cores_):
         np.testing.assert_array_equal(theirs, ours)
     np.testing.assert_array_equal(model.weights_, other.weights_)
-    assert list(model.maps_[k].dim for k in order) == [m.dim for m in other.maps_]
+    assert [model.maps_[k].dim for k in order] == [m.dim for m in other.maps_]
 
 
 def test_partial_fit_of_a_classifier_learns_classes_that_come_later():
