@@ -1,4 +1,4 @@
-"""The record of the torture campaign: a failure can be repeated, and runs of other code are told."""
+"""The record of the torture campaign: failures can be repeated, and no run of other code counts."""
 
 import importlib.util
 import os

@@ -88,3 +88,14 @@ def test_long_epochs_are_cut_where_they_can_be_stopped(monkeypatch):
     monkeypatch.setattr(adam, "_MOST_WORK", 32 * 6 * 8 * 3)
     parts = CPRegressor(**fast).fit(X, X[:, 0] * X[:, 1])
     np.testing.assert_allclose(parts.predict(X), whole.predict(X), rtol=1e-4, atol=1e-4)
+
+
+def test_max_time_is_kept_whatever_max_iter():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    options = {"n_members": 1, "rank": 2, "tol": 0.0, "early_stopping": False, "random_state": 0}
+    for solver in ("adam", "auto"):
+        model = CPRegressor(**options, solver=solver, trees=False, max_iter=2, max_time=1.0)
+        model.fit(X, X[:, 0])  # compiles what is not in the cache
+        start = time.perf_counter()
+        model.set_params(max_iter=10**12).fit(X, X[:, 0])
+        assert time.perf_counter() - start < 20.0
