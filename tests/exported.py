@@ -9,6 +9,7 @@ import pandas as pd
 from parts import LOSSES, random_cores, random_trees, shared_trees
 
 from polyadic import CPClassifier, CPRegressor
+from polyadic.losses import Poisson, SquaredError
 from polyadic.maps import Hat, OneHot, Polynomial, Step
 from polyadic.networks.trees import category_map
 
@@ -99,6 +100,26 @@ def made(maps=None, n_outputs=1, kind=None, loss=None, rank=3, additive=True, tr
         model.loss_ = loss
     model._flat_target = n_outputs == 1
     return model
+
+
+BEYOND = {
+    "two classes": {"kind": "two texts"},
+    "three classes": {"kind": "three texts", "n_outputs": 3},
+    "two classes, squared": {"kind": "two texts", "loss": SquaredError()},
+    "three classes, squared": {"kind": "three texts", "n_outputs": 3, "loss": SquaredError()},
+    "numbers": {"n_outputs": 2},
+    "counts": {"loss": Poisson()},
+}
+
+
+def beyond(case):
+    """Return a model of powers and three rows; `predict` refuses the first two."""
+    model, X = made((Polynomial(6), OneHot()), **BEYOND[case]), table()[:3].copy()
+    numbers = list(X)[:2]
+    X.loc[X.index[0], numbers] = 1e10
+    X.loc[X.index[1], numbers] = [1e30, -1e30]
+    X.loc[X.index[2], numbers] = table()[numbers].mean()
+    return model, X
 
 
 def some_trees(n_outputs=1, width=1, both_ways=True, seed=0):

@@ -139,3 +139,12 @@ def test_without_locks_files_are_saved_and_drafts_of_others_stay(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {draft.name, "model"}
     assert (tmp_path / "model").read_bytes() == b"data"
     assert draft.read_bytes() == b"half"
+
+
+def test_a_loop_of_links_is_refused_and_stays(tmp_path):
+    (tmp_path / "one").symlink_to(tmp_path / "two")
+    (tmp_path / "two").symlink_to(tmp_path / "one")
+    with pytest.raises(OSError, match="a link that leads back to itself"):
+        write_whole(tmp_path / "one", b"data")
+    assert (tmp_path / "one").is_symlink()
+    assert len(list(tmp_path.iterdir())) == 2

@@ -389,3 +389,14 @@ def test_another_number_of_outputs_is_refused_by_warm_start():
 
 def test_a_target_of_three_dimensions_is_refused():
     refused("dim", y=np.zeros((20, 2, 2)))
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).maxexp <= 1024, reason="long doubles are doubles here")
+def test_numbers_beyond_double_precision_are_refused():
+    X = np.arange(40.0).reshape(20, 2)
+    model = CPRegressor(n_members=1, max_iter=1, random_state=0).fit(X, X[:, 0])
+    far = X[:3].astype(np.longdouble)
+    assert model.predict(far).tobytes() == model.predict(X[:3]).tobytes()
+    far[1, 1] = np.longdouble(10) ** 400
+    with pytest.raises(ValueError, match="infinity"):
+        model.predict(far)

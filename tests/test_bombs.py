@@ -42,7 +42,7 @@ def files(tmp_path_factory):
 
 
 def check(path, header, arrays):
-    """Check that loading a file takes little, whether it is refused or not.
+    """Check that loading a file takes little; return why it is refused.
 
     The file is as bad as it can be: arrays are packed as far as the limits allow.
     """
@@ -70,6 +70,7 @@ def check(path, header, arrays):
     assert len(told) < 2000
     assert seconds < MOST_SECONDS, told
     assert peak < MOST_CONSTANT + MOST_TIMES * path.stat().st_size, told
+    return told
 
 
 def leaves(value, way=()):
@@ -158,6 +159,11 @@ def large_map(cls, field, size):
     return own
 
 
+def entry_of(own):
+    """Return the entry of a map in a header."""
+    return {"@map": type(own).__name__, "params": own.params(), "arrays": list(own.arrays())}
+
+
 @pytest.mark.parametrize(
     ("cls", "field"), MAP_FIELDS, ids=lambda part: getattr(part, "__name__", part)
 )
@@ -169,7 +175,7 @@ def test_no_field_of_a_map_is_a_bomb(cls, field, size, files, tmp_path):
     arrays = {key: array for key, array in arrays.items() if not key.startswith(kept)}
     rank = len(arrays["weights"])
     header["marginals"] = []
-    header["maps"] = [{"@map": cls.__name__, "params": own.params(), "arrays": list(own.arrays())}]
+    header["maps"] = [entry_of(own)]
     header["columns"]["columns"] = header["columns"]["columns"][:1]
     header["columns"]["columns"][0]["kind"] = cls.kind
     if cls.kind == "categorical":
@@ -178,6 +184,37 @@ def test_no_field_of_a_map_is_a_bomb(cls, field, size, files, tmp_path):
     arrays |= {f"maps.0.{key}": array for key, array in own.arrays().items()}
     arrays["factors.0"] = np.zeros((own.dim, rank), np.float32)
     check(tmp_path / "m", header, arrays)
+
+
+@pytest.mark.parametrize(
+    ("cls", "field"),
+    [(cls, field) for cls, field in MAP_FIELDS if field not in cls.state],
+    ids=lambda part: getattr(part, "__name__", part),
+)
+def test_no_parameter_of_maps_of_trees_is_a_bomb(cls, field, files, tmp_path):
+    """Many short texts can ask for large maps: those of trees have no cores that would tell."""
+    n_columns, own = 300, large_map(cls, field, 10**6)
+    header, arrays = copy.deepcopy(files["named columns, trees, blocks"])
+    columns = ("maps.", "trees.maps.", "marginals.", "columns.", "factors.", "blocks.", "additive.")
+    arrays = {key: array for key, array in arrays.items() if not key.startswith(columns)}
+    numeric = cls.kind == "numeric"
+    small = (maps.Step if numeric else maps.OneHot)().fit(np.arange(2.0 if numeric else 2))
+    header["columns"] = {
+        "named": False,
+        "columns": [{"name": f"x{n}", "kind": cls.kind} for n in range(n_columns)],
+    }
+    header |= {"maps": [entry_of(small)] * n_columns, "marginals": []}
+    header["tensor"] = {"additive": False}
+    header["trees"] = {"maps": [entry_of(own)] * n_columns, "shares": True}
+    for n in range(n_columns):
+        arrays[f"factors.{n}"] = np.zeros((small.dim, len(arrays["weights"])), np.float32)
+        arrays |= {f"maps.{n}.{key}": array for key, array in small.arrays().items()}
+        # Short arrays, so that many maps make a small file.
+        arrays |= {f"trees.maps.{n}.{key}": np.ravel(a)[:2] for key, a in own.arrays().items()}
+        if not numeric:
+            arrays[f"columns.{n}.categories"] = np.frombuffer(b"[0,1]", np.uint8)
+    told = check(tmp_path / "m", header, arrays)
+    assert cls in (maps.Step, maps.OneHot) or "must be Step or OneHot" in told
 
 
 # ---- bombs of a kind of their own ----------------------------------------------------------------
@@ -222,6 +259,24 @@ def test_a_tree_as_deep_as_it_has_nodes_is_refused(files, tmp_path):
     arrays.pop("trees.share", None)
     arrays |= {f"trees.{key}": array for key, array in chain.items()}
     check(tmp_path / "m", header, arrays)
+
+
+def test_leaves_of_any_width_are_refused_where_there_is_no_leaf(files, tmp_path):
+    header, arrays = copy.deepcopy(files["named columns, trees, blocks"])
+    n_nodes = 1250
+    forged = {
+        "column": np.zeros(n_nodes, np.int32),
+        "place": np.ones(n_nodes, np.int32),
+        "missing": np.zeros(n_nodes, np.uint8),
+        "left": np.zeros(n_nodes, np.int32),
+        "right": np.zeros(n_nodes, np.int32),
+        "roots": np.zeros(1, np.int32),
+        "output": np.zeros(1, np.int32),
+        "value": np.zeros((0, 10**9)),
+    }
+    header["trees"]["shares"] = False
+    arrays.pop("trees.share", None)
+    check(tmp_path / "m", header, arrays | {f"trees.{k}": array for k, array in forged.items()})
 
 
 def test_blocks_that_would_make_huge_factors_are_refused(files, tmp_path):

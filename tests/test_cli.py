@@ -1,5 +1,6 @@
 """The command line, run as a user would run it."""
 
+import os
 import re
 import subprocess
 import sys
@@ -39,8 +40,12 @@ def test_demo_uses_the_synthetic_table_without_a_network(unreachable, tmp_path, 
     monkeypatch.setitem(
         demo.RIVALS, "HistGradientBoosting", lambda: HistGradientBoostingRegressor(max_iter=2)
     )
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "kept").write_bytes(b"before")
+    os.link(tmp_path / "kept", tmp_path / "pictures" / "effects.png")
     result = run("demo", "--quick", "--out", tmp_path / "pictures")
     assert result.exit_code == 0, result.output
+    assert (tmp_path / "kept").read_bytes() == b"before"  # replaced, and not written over
     assert "cannot be obtained here" in result.output
     assert "Synthetic table, the paper's split: 400 / 480 / 600 rows" in result.output
     for model in ("polyadic CPRegressor", *demo.RIVALS):

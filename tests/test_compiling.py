@@ -116,6 +116,26 @@ def test_without_a_helper_process_everything_is_compiled_here(executable, monkey
     assert done == list(range(1, n_kernels + 1))
 
 
+def test_without_a_temporary_folder_everything_is_compiled_here(monkeypatch):
+    def refuse(*args, **options):
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    done = []
+    monkeypatch.setattr(compiling.tempfile, "TemporaryDirectory", refuse)
+    compiling.compile_all(SMALL, n_processes=2, done=done.append)
+    n_kernels = len({kernel for kernel, _ in compiling._examples_for(SMALL)})
+    assert done == list(range(1, n_kernels + 1))
+
+
+def test_no_helper_is_started_for_a_cache_that_is_only_read(monkeypatch):
+    """What a helper compiles there is kept nowhere."""
+    started = []
+    monkeypatch.setattr(compiling, "is_shipped", lambda: True)
+    monkeypatch.setattr(compiling.subprocess, "Popen", lambda *args, **_: started.append(args))
+    compiling.compile_all(SMALL, n_processes=2)
+    assert started == []
+
+
 def test_a_helper_process_that_hangs_is_ended(monkeypatch):
     monkeypatch.setattr(compiling, "_HELPER", "import time; time.sleep(1000)")
     monkeypatch.setattr(compiling, "_HELPER_TIMEOUT", 0.1)

@@ -315,3 +315,12 @@ def test_order_of_rows_and_columns_does_not_matter(fitted):
     model, X, y = fitted
     turned = CPRegressor(n_members=1, random_state=0).fit(X[["when", "size"]][::-1], y[::-1])
     np.testing.assert_allclose(turned.predict(X), model.predict(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["datetime64[s]", "datetime64[D]", "timedelta64[s]"])
+def test_times_that_have_no_number_of_microseconds_are_refused(kind):
+    """NumPy would make another time of them, without a word."""
+    near, far = np.array([0, 10**8], kind), np.array([0, 10**15], kind)
+    assert useful_parts(near)
+    with pytest.raises(ValueError, match="more than 292,000 years"):
+        useful_parts(far)

@@ -252,6 +252,26 @@ def test_partial_fit_learns_from_pieces():
     assert model.score(X, y) > 0.8
 
 
+@pytest.mark.parametrize("fitted", [False, True], ids=["from the start", "after fit"])
+def test_partial_fit_gives_the_same_bits_in_any_order_of_the_columns(fitted):
+    """The batches differ: sorted by the content of each, columns would change places."""
+    X, y = table()
+    order, models = [2, 0, 3, 1], []
+    for columns in (list(X), list(X.columns[order])):
+        model = CPRegressor(**SMALL)
+        if fitted:
+            model.fit(X[columns], y)
+        for start in range(0, len(y), 100):
+            rows = slice(start, start + 100)
+            model.partial_fit(X[columns][rows], y[rows])
+        models.append(pickle.loads(pickle.dumps(model)).partial_fit(X[columns], y))
+    model, other = models
+    for ours, theirs in zip([model.cores_[k] for k in order], other.cores_):
+        np.testing.assert_array_equal(theirs, ours)
+    np.testing.assert_array_equal(model.weights_, other.weights_)
+    assert [model.maps_[k].dim for k in order] == [m.dim for m in other.maps_]
+
+
 def test_partial_fit_of_a_classifier_learns_classes_that_come_later():
     X, y = table()
     target = labels(y, 3)

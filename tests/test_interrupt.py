@@ -156,3 +156,14 @@ def test_a_fit_whose_time_is_over_at_once_is_still_a_model(kind):
         y = np.digitize(y, [0.0] if kind == "two classes" else [-0.5, 0.5])
         model = CPClassifier(max_time=1e-3, random_state=0).fit(X, y)
     assert np.all(np.isfinite(model.raw(X)))
+
+
+def test_max_time_is_kept_whatever_max_iter():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    options = {"n_members": 1, "rank": 2, "tol": 0.0, "early_stopping": False, "random_state": 0}
+    for solver in ("adam", "auto"):
+        model = CPRegressor(**options, solver=solver, trees=False, max_iter=2, max_time=1.0)
+        model.fit(X, X[:, 0])  # compiles what is not in the cache
+        start = time.perf_counter()
+        model.set_params(max_iter=10**12).fit(X, X[:, 0])
+        assert time.perf_counter() - start < 20.0

@@ -186,3 +186,24 @@ def test_held_out_rows_of_the_user_choose_the_share(monkeypatch):
     CPClassifier(random_state=0).fit(frame[:400], y[:400], X_val=frame[400:], y_val=y[400:])
     assert seen[0].shape == (4, 200, 1)  # four strategies; every row once
     assert np.all(np.isfinite(seen[0]))
+
+
+@pytest.mark.parametrize("size", [1e-310, 1e155, 1.7e308])
+def test_columns_near_the_ends_of_the_range_of_numbers(size):
+    """Squares and differences of such numbers would overflow, or be zero."""
+    x = np.random.default_rng(0).uniform(-1, 1, 60)
+    ordinary, extreme = (
+        Straight.learn(
+            [maps.Hat(9).fit(own)], CodedRows([own], np.zeros((60, 1)), np.ones(60))
+        ).design([own])
+        for own in (x, x * size)
+    )
+    np.testing.assert_allclose(extreme, ordinary, rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("estimator", [CPClassifier, CPRegressor])
+def test_a_default_model_of_the_largest_numbers_predicts_its_own_rows(estimator):
+    X = np.random.default_rng(0).uniform(-1, 1, (60, 3)) * 1.7e308
+    model = estimator(n_members=2, random_state=0, n_jobs=1).fit(X, np.arange(60) % 2)
+    assert np.isfinite(model.raw(X)).all()

@@ -72,6 +72,18 @@ def test_every_link_of_numbers(loss):
     check_numbers(made(loss=loss), odd_rows(table()))
 
 
+@pytest.mark.parametrize("case", exported.BEYOND)
+def test_rows_that_predict_refuses_have_no_numbers(case):
+    model, X = exported.beyond(case)
+    for row in (X[:1], X[1:2]):
+        with pytest.raises(ValueError, match="beyond the range of numbers"):
+            model.predict(row)
+    found = run(model, X)
+    numbers = found["probabilities" if "label" in found else "prediction"]
+    assert np.isnan(numbers[:2]).all()
+    assert np.isfinite(numbers[2:]).all()
+
+
 @pytest.mark.parametrize("kind", LABELS)
 def test_classes_of_every_type(kind):
     n_classes = len(LABELS[kind])

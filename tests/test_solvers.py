@@ -182,3 +182,18 @@ def test_overlapping_limits_of_blas_are_lifted_by_the_last():
     assert set(counts()) == {1}
     second.__exit__(None, None, None)
     assert counts() == before
+
+
+@pytest.mark.parametrize("schedule", ["one_cycle", "constant"])
+def test_the_rates_of_some_steps_are_those_of_all(schedule):
+    own = Adam(schedule=schedule)
+    for n_steps in (1, 7, 1000):
+        whole = own.rates(n_steps)
+        parts = [own.rates(n_steps, k, k + 3) for k in range(0, n_steps, 3)]
+        assert np.concatenate(parts).tobytes() == whole.tobytes()
+    assert len(own.rates(10**15, 10**14, 10**14 + 5)) == 5
+
+
+@pytest.mark.parametrize("most", [None, 100])
+def test_epochs_that_will_never_be_run_take_no_memory(most):
+    assert Adam(max_iter=10**12, max_checks=most).epochs_per_check <= 1000

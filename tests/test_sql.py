@@ -84,6 +84,16 @@ def test_every_link_of_numbers(loss, dialect):
 
 @each_form
 @each_dialect
+@pytest.mark.parametrize("case", exported.BEYOND)
+def test_rows_that_predict_refuses_are_null(case, dialect, form):
+    model, X = exported.beyond(case)
+    found = run(model, X, dialect, form=form)
+    assert found[:2].isna().all(axis=None)
+    assert found[2:].notna().all(axis=None)
+
+
+@each_form
+@each_dialect
 @pytest.mark.parametrize("kind", LABELS)
 def test_classes_of_every_type(kind, dialect, form):
     n_classes = len(LABELS[kind])

@@ -216,3 +216,9 @@ def test_own_map_does_not_take_the_place_of_ours(tmp_path):
     own = type("Hat", (Intervals,), {})
     again = round_trip(built("quantile")[0], tmp_path, maps=[own])
     assert type(again.maps_[0]) is maps.Hat
+
+
+@pytest.mark.parametrize("path", [None, 3, b"model"])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(TypeError, match="path must be a text or a path of pathlib, got"):
+        load(path)

@@ -70,9 +70,11 @@ def run(
     parser.add_argument("--case", type=int, help="run this case alone, to repeat a failure")
     parser.add_argument("--trial", action="store_true", help="from case 0, and keep no record")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
+    shared = vars(parser.parse_args([])).keys()
     tell = options(parser) if options is not None else lambda given: None
     given = parser.parse_args()
     tell(given)
+    own = {name: value for name, value in vars(given).items() if name not in shared}
     warnings.simplefilter("ignore")
     start = drawn if total is None else numbered
     if given.case is not None:
@@ -82,7 +84,7 @@ def run(
     else:
         if total is not None:
             given.cases = min(total(), given.cases or total())
-        Boss(part, given, block).run()
+        Boss(part, given, block, own).run()
 
 
 def drawn(case: Case, seed: int) -> Numbered:
@@ -149,8 +151,10 @@ def cpu_seconds() -> float:
 class Boss:
     """Hands out blocks of cases to workers, and records what they tell."""
 
-    def __init__(self, part: str, given: argparse.Namespace, size: int):
+    def __init__(self, part: str, given: argparse.Namespace, size: int, own: dict[str, Any]):
         self.part, self.given, self.size = part, given, size
+        # Of the part, and not of all: a case is not the same without them.
+        self.options = [text for name in own for text in (f"--{name}", str(own[name]))]
         self.record, self.code = Record(part, kept=not given.trial), code_of(part)
         self.own: list[Block] = []  # of this run
         self.first = self.next = self.record.next_case(given.seed)
@@ -201,7 +205,7 @@ class Boss:
                 again = [(cases[0], number), (number + 1, cases[1])]
                 self.left.extend(own for own in again if own[0] < own[1])
                 worker = None
-            done.code = self.code
+            done.code, done.options = self.code, self.options
             with self.lock:
                 self.own.append(done)
                 self.record.add(done)

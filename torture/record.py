@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import shlex
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -22,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "torture"
 PARTS = ("files", "tables", "hashes", "faults", "clusters", "load", "reports", "peers")
 _SOURCES = {".py", ".js", ".css", ".html"}
+_MATERIAL = ("browsing.py", "parts.py", "stored.py", "streams.py")  # what parts use of the tests
 
 
 @dataclass
@@ -34,16 +36,18 @@ class Block:
     code: str
     counts: dict[str, int] = field(default_factory=dict)
     failures: list[tuple[int, str]] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)  # of the part, as on the command line
     seconds: float = 0.0
     cpu: float = 0.0  # seconds of the processor, of the worker and its children
 
 
 @cache
 def code_of(part: str) -> str:
-    """Return a hash of the package's source and of the part's own file."""
-    out = hashlib.sha256()
+    """Return a hash of the package's source and of all that cases are made with."""
+    out = hashlib.sha256(part.encode())
     files = [path for path in (ROOT / "src").rglob("*") if path.suffix in _SOURCES]
-    for path in [*sorted(files), ROOT / "torture" / f"{part}.py"]:
+    own = [*(ROOT / "torture").glob("*.py"), *(ROOT / "tests" / name for name in _MATERIAL)]
+    for path in [*sorted(files), *sorted(own)]:
         out.update(path.read_bytes())
     return out.hexdigest()[:10]
 
@@ -71,11 +75,12 @@ class Record:
                 file.write(json.dumps(asdict(block)) + "\n")
         for number, error in block.failures:
             last = error.strip().splitlines()[-1]
-            print(f"case {number} failed: {last}\n    again: {self.command(block.seed, number)}")
+            print(f"case {number} failed: {last}\n    again: {self.command(block, number)}")
 
-    def command(self, seed: int, number: int) -> str:
-        """Return the command that repeats a case."""
-        return f"PYTHONPATH=tests python torture/{self.part}.py --seed {seed} --case {number}"
+    def command(self, block: Block, number: int) -> str:
+        """Return the command that repeats a case of a block."""
+        own = shlex.join(["--seed", str(block.seed), "--case", str(number), *block.options])
+        return f"PYTHONPATH=tests python torture/{self.part}.py {own}"
 
     def n_failed(self, code: str) -> int:
         """Return the number of failures of a code."""
@@ -110,7 +115,7 @@ def main() -> None:
             for block in record.blocks:
                 if block.code == code:
                     for number, _ in block.failures:
-                        print(f"    again: {record.command(block.seed, number)}")
+                        print(f"    again: {record.command(block, number)}")
 
 
 if __name__ == "__main__":

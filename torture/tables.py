@@ -38,6 +38,7 @@ def numeric(rng, n):
         x,
         rng.standard_cauchy(n),
         x * 1e300,
+        1.7e308 * rng.uniform(-1, 1, n),
         x * 1e-310,
         1e9 + x * 1e-6,
         np.round(3 * x),

@@ -20,6 +20,7 @@ from sklearn.svm import SVR
 from polyadic import datasets, explain, plots
 from polyadic.data.columns import Columns
 from polyadic.estimators import CPRegressor
+from polyadic.io.atomic import drafted
 from polyadic.page import report
 
 _LEAST_SECONDS = 0.2  # predictions are repeated until they have taken this long in all
@@ -232,11 +233,16 @@ def draw(model: CPRegressor, out: Path, console: Console) -> None:
     out.mkdir(parents=True, exist_ok=True)
     figure = Figure(figsize=(7.0, 4.2), layout="constrained")
     plots.learning_curve(model, figure.subplots())
-    figure.savefig(out / "learning_curve.png", dpi=150)
+    _write_picture(figure, out / "learning_curve.png")
     figure = Figure(figsize=(11.0, 4.8), layout="constrained")
     plots.effects(explain.effects(model), axes=figure.subplots(2, 4, sharey=True))
-    figure.savefig(out / "effects.png", dpi=150)
+    _write_picture(figure, out / "effects.png")
     console.print(f"\nPictures: {out / 'learning_curve.png'}, {out / 'effects.png'}", markup=False)
+
+
+def _write_picture(figure: Any, path: Path) -> None:
+    with drafted(path) as draft:
+        figure.savefig(draft, format="png", dpi=150)
 
 
 def write_page(model: CPRegressor, data: DemoData, out: Path, console: Console) -> None:

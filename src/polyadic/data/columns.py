@@ -241,6 +241,8 @@ class Columns:
         block = plain_frame(X, self.names) if self.named else X
         if type(block) is not np.ndarray or block.dtype.kind not in "iuf" or block.size == 0:
             return None
+        if block.dtype.itemsize > 8:  # a number of more bits may be infinite in double precision
+            return None
         if block.ndim != 2 or block.shape[1] != len(self.columns) or np.isinf(block).any():
             return None
         return block

@@ -46,6 +46,7 @@ _PERIOD = {
 }
 _DAY = np.timedelta64(1, "D")
 _DAYS_PER_YEAR = 365.2425  # of the Gregorian calendar
+_FINE = ("us", "ns", "ps", "fs", "as")  # units of which microseconds do not overflow
 _MONDAY = 3  # 1970-01-01 was a Thursday, the fourth day
 
 
@@ -166,7 +167,22 @@ def _dtype(values: Values) -> Any:
 def _moments(values: Values) -> np.ndarray:
     """Return a column as datetime64 of the clock on the wall, or as timedelta64."""
     array = values if isinstance(values, np.ndarray) else _wall(values).to_numpy()
-    return array.astype(f"{'timedelta64' if array.dtype.kind == 'm' else 'datetime64'}[us]")
+    out = array.astype(f"{'timedelta64' if array.dtype.kind == 'm' else 'datetime64'}[us]")
+    _check_range(array, out)
+    return out
+
+
+def _check_range(given: np.ndarray, moments: np.ndarray) -> None:
+    """Refuse what has no number of microseconds in 64 bits: NumPy makes another time of it."""
+    if np.datetime_data(given.dtype)[0] in _FINE:
+        return
+    wrong = (moments.astype(given.dtype) != given) & ~np.isnat(given)
+    if np.any(wrong):
+        raise ValueError(
+            f"X has the date or duration {given[wrong][0].astype(np.int64)} in units of "
+            f"{given.dtype}, which is more than 292,000 years from 1970, or from zero. Mark it as "
+            "missing by NaT, or give the column as numbers."
+        )
 
 
 def _wall(values: nw.Series) -> nw.Series:

@@ -175,7 +175,8 @@ def numbers(values: Values, label: str, hint: str) -> np.ndarray:
     if array.dtype.kind in "mM":
         raise unsuitable(values, label)
     if array.dtype.kind in "biuf":
-        result = np.ascontiguousarray(array, dtype=np.float64)
+        with np.errstate(over="ignore"):  # what overflows is infinite, and refused below
+            result = np.ascontiguousarray(array, dtype=np.float64)
     else:
         result = floats_from_objects(array, label, hint)
     n_infinite = int(np.isinf(result).sum())

@@ -53,11 +53,12 @@ class _Passes:
     """What `partial_fit` keeps from call to call."""
 
     weight_unit: float  # the mean weight of the first call's rows
+    order: list[int]  # of the columns, by their content in the first call's rows
     count: int = 0  # calls so far
     n_seen: float = 0.0  # effective rows of all calls so far
     state: AdamState | None = None
     free: np.ndarray | None = None
-    cores: CPCores | None = None  # as trained, before missing values were averaged
+    cores: CPCores | None = None  # as trained, in this order, before missing values were averaged
 
 
 class CPEstimator(TableEstimator):
@@ -312,20 +313,23 @@ class CPEstimator(TableEstimator):
         first = not hasattr(self, "tensor_")
         if first:
             self.maps_ = self._fit_first_maps(rows)
-        plan = plan_pass(self, self._task(rows, False, self.maps_))
-        passes = copy.deepcopy(getattr(self, "_passes", None)) or _Passes(rows.weight.mean())
+        passes = self._open_passes(rows)
+        as_given, rows = rows, rows.restricted(passes.order)
+        maps = [self.maps_[n] for n in passes.order]
+        plan = plan_pass(self, self._task(rows, False, maps))
         if first:
             self._check_memory(plan, len(rows))
         else:
-            cores = self._unscaled() if passes.cores is None else passes.cores
+            known = passes.cores
+            cores = self._unscaled().reordered(passes.order) if known is None else known
             plan = replace(plan, intercept=cores.intercept)
         strength = plan.ladder.strengths[0]
-        problem = build_problem(plan, self.maps_, rows, None, passes.n_seen)
-        problem = plan.strategy.prepare(problem, self.maps_)
-        problem = plan.strategy.regularise(problem, self.maps_, strength)
+        problem = build_problem(plan, maps, rows, None, passes.n_seen)
+        problem = plan.strategy.prepare(problem, maps)
+        problem = plan.strategy.regularise(problem, maps, strength)
         problem = replace(problem, weight_unit=passes.weight_unit)
         if first:
-            rngs = [np.random.default_rng((plan.seed, n)) for n in range(len(self.maps_) + 1)]
+            rngs = [np.random.default_rng((plan.seed, n)) for n in range(len(maps) + 1)]
             start = plan.init.start(problem, plan.ranks[0], rngs)
             cores, passes.free = start.cores, start.free
         if passes.state is None:
@@ -340,8 +344,17 @@ class CPEstimator(TableEstimator):
         passes.count, passes.cores = passes.count + 1, solution.cores
         passes.n_seen += rows.effective_rows()
         self._passes = passes
-        self._remember(plan, Training([Member(self.maps_, solution)]))
-        self._add_marginals(rows, first)
+        self._remember(plan, Training([Member(maps, solution)]), passes.order)
+        self._add_marginals(as_given, first)
+
+    def _open_passes(self, rows: CodedRows) -> _Passes:
+        """Return what earlier calls have kept, or what the first call starts with.
+
+        The first call's rows fix the order in which columns are taken: the content of later rows
+        would give another one.
+        """
+        known = copy.deepcopy(getattr(self, "_passes", None))
+        return known or _Passes(rows.weight.mean(), self._training_order(rows))
 
     def _fit_first_maps(self, rows: CodedRows) -> list[FeatureMap]:
         """Fit maps on rows that others will follow: a category of one row may become frequent."""

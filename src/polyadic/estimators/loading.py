@@ -79,6 +79,8 @@ def load(
     >>> bool(np.all(again.predict(X) == model.predict(X)))
     True
     """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"path must be a text or a path of pathlib, got {path!r:.100}.")
     find_class = parts.class_finder(maps, losses)
     try:
         header, arrays = read_file(Path(path))

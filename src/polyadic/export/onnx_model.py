@@ -207,16 +207,22 @@ def _network(cores: NetworkCores, slots: Sequence[ColumnSlots], zeros: Symbol) -
 
 
 def _respond(model: FittedModel, raw: Symbol) -> dict[str, Symbol]:
-    """Undo the link; of a classifier, return the labels and the probabilities."""
+    """Undo the link; of a classifier, return the labels and the probabilities.
+
+    Where `predict` refuses a row, since its raw prediction is not finite, all numbers are NaN: a
+    graph cannot raise, and a link would make a probability of one from an infinite number.
+    """
     classes = classes_of(model)
+    zero = (raw * 0.0).sum(1)[:, None]  # NaN for a row that is not finite
     if classes is None:
-        return {"prediction": _undo(link_of(model.loss_, "ONNX"), raw)}
+        return {"prediction": _undo(link_of(model.loss_, "ONNX"), raw) + zero}
     if is_squared(model.loss_):
         share = ((raw + 1.0) * 0.5).clip(*classifier_link())
         if raw.shape[1] > 1:
             share = share / share.sum(1)[:, None]
     else:
         share = _undo(link_of(model.loss_, "ONNX"), raw)
+    share = share + zero
     if raw.shape[1] == 1:
         share = join([1.0 - share, share], 1)
     best = raw.graph.apply("ArgMax", share, shape=(ROWS,), dtype=np.int64, axis=1, keepdims=0)

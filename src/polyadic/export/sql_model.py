@@ -22,6 +22,7 @@ from polyadic.export.sql_text import (
     name,
     resolve,
     summed,
+    within_single,
 )
 from polyadic.networks.cp import CPCores
 from polyadic.training.model import FittedModel, classes_of, output_names
@@ -80,7 +81,8 @@ def to_sql(
 
     The query returns a column `prediction` (several are named after the targets); of a classifier
     `label`, and `probability_...` for each class. NULL and NaN are missing values, and text that is
-    no category is unseen, as in `predict`.
+    no category is unseen, as in `predict`. A row that `predict` refuses, since a product of its
+    terms is beyond single precision, gets NULL.
 
     Parameters
     ----------
@@ -149,7 +151,7 @@ def to_sql(
             cores, columns, levels, own, shown, _between(model, own), prefix
         )
     else:
-        query, tables = _expression(cores, columns, levels, shown, _between(model, own)), {}
+        query, tables = _expression(cores, columns, levels, own, shown, _between(model, own)), {}
     _check_table(table, query)
     return SqlModel(query, form, own.name, list(answers), tables)
 
@@ -188,6 +190,7 @@ def _expression(
     cores: CPCores,
     columns: Sequence[SqlColumn],
     levels: Levels,
+    dialect: Dialect,
     shown: Sequence[str],
     between: Sequence[dict[str, str]],
 ) -> str:
@@ -199,11 +202,13 @@ def _expression(
         factors = [np.asarray(factor[:, r : r + 1], dtype=np.float64) for factor in cores.factors]
         parts = [own.part(f[:, 0]) for own, f in zip(columns, factors) if not _is_one(own, f)]
         levels.set(first, f"g{r}", multiplied(parts) if parts else "1.0e0")
+    products = greatest(dialect, [f"ABS(g{r})" for r in range(cores.rank)]) if cores.rank else "0"
     for k in range(cores.n_outputs):
         terms = [f"{literal(w)} * g{r}" for r, w in enumerate(cores.weights[:, k]) if w != 0.0]
         for own, core in zip(columns, cores.additive or []):
             terms.append(own.part(np.asarray(core[:, k], dtype=np.float64)))
-        levels.set(first + 1, f"f{k}", summed([literal(cores.intercept[k]), *terms]))
+        total = summed([literal(cores.intercept[k]), *terms])
+        levels.set(first + 1, f"f{k}", f"CASE WHEN {within_single(products)} THEN {total} END")
     for i, named in enumerate(between):
         for alias, text in named.items():
             levels.set(first + 2 + i, alias, text)
@@ -263,6 +268,7 @@ def _answers(model: FittedModel, dialect: Dialect) -> dict[str, str]:
     shares = ["1 - a0", "a0"] if n_outputs == 1 else [f"a{k}" for k in range(n_outputs)]
     labels = [literal(label) for label in classes.tolist()]
     best = greatest(dialect, shares)
-    cases = " ".join(f"WHEN {s} >= {best} THEN {t}" for s, t in zip(shares[:-1], labels[:-1]))
-    out = {"label": f"CASE {cases} ELSE {labels[-1]} END"}
+    # No ELSE: a row without probabilities has no label.
+    cases = " ".join(f"WHEN {s} >= {best} THEN {t}" for s, t in zip(shares, labels))
+    out = {"label": f"CASE {cases} END"}
     return out | {f"probability_{c}": s for c, s in zip(classes.tolist(), shares)}

@@ -9,7 +9,7 @@ import numpy as np
 
 from polyadic.export.columns import TEXT, left_bins
 from polyadic.export.sql_columns import SqlColumn
-from polyadic.export.sql_text import Dialect, Levels, literal, name
+from polyadic.export.sql_text import Dialect, Levels, literal, name, within_single
 from polyadic.maps import Step
 from polyadic.maps.base import FeatureMap
 from polyadic.networks.cp import CPCores
@@ -102,8 +102,10 @@ def tables_query(
         )
     if cores.trees is not None:
         sums.append(_trees(query, cores.trees, columns))
+    # A sum leaves out NULL, which stands for what is not finite: they are counted.
     raw = ", ".join(
-        f"{literal(b)} + SUM(CASE WHEN l = {k} THEN a ELSE 0.0e0 END) AS f{k}"
+        f"CASE WHEN COUNT(a) = COUNT(*) THEN {literal(b)} + "
+        f"SUM(CASE WHEN l = {k} THEN a ELSE 0.0e0 END) END AS f{k}"
         for k, b in enumerate(cores.intercept)
     )
     query.step("sums (r, l, a)", query.union(sums))
@@ -235,8 +237,9 @@ def _products(query: Query, cores: CPCores, columns: Sequence[SqlColumn]) -> lis
     )
     product = query.dialect.product.format("g")
     query.step("terms", f"SELECT r, term, {product} AS g FROM factors GROUP BY r, term")
+    total = f"CASE WHEN {within_single('MAX(ABS(t.g))')} THEN SUM(t.g * w.w) END"
     return [
-        f"SELECT t.r, w.l, SUM(t.g * w.w) FROM terms AS t JOIN {weight} AS w "
+        f"SELECT t.r, w.l, {total} FROM terms AS t JOIN {weight} AS w "
         "ON w.term = t.term GROUP BY t.r, w.l"
     ]
 

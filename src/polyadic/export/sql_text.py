@@ -146,6 +146,14 @@ def greatest(dialect: Dialect, values: Sequence[str]) -> str:
     return f"{dialect.greatest}({', '.join(values)})" if len(values) > 1 else values[0]
 
 
+def within_single(largest: str) -> str:
+    """Return a condition: the largest product, without its sign, has a number of single precision.
+
+    `predict` refuses other rows. NaN, which DuckDB takes for larger than all, fails it too.
+    """
+    return f"{largest} <= {literal(float(np.finfo(np.float32).max))}"
+
+
 def choice(x: str, edges: Sequence[str], results: Sequence[str]) -> str:
     """Return results[k], k the number of edges that are at most x, by a binary search.
 

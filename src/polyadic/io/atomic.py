@@ -51,6 +51,11 @@ def drafted(path: str | os.PathLike) -> Iterator[Path]:
 def check_place(path: str | os.PathLike) -> Path:
     """Return the file that a path points to; refuse what cannot be replaced by a file."""
     target = Path(os.path.realpath(path))  # the target of a link, so that the link itself is kept
+    if target.is_symlink():  # all links were followed, unless they have no end
+        raise OSError(
+            f"Cannot save to {str(path)!r}: it is a link that leads back to itself. Remove it, or "
+            "choose another name."
+        )
     if not target.parent.is_dir():
         raise FileNotFoundError(
             f"Cannot save to {str(path)!r}: there is no folder {str(target.parent)!r}. "

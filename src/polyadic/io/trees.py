@@ -58,19 +58,18 @@ def rebuild_trees(
     entries = entry if isinstance(entry, list) else entry["maps"]
     if len(entries) != len(columns.columns):
         raise ValueError(f"{len(entries)} maps of trees for {len(columns.columns)} columns.")
+    # Before any is rebuilt, which can take long for other maps of many elements.
+    if any(find_class(one["@map"], "map") not in (Step, OneHot) for one in entries):
+        raise ValueError("the maps of trees must be Step or OneHot.")
     maps = [
         rebuild_map(f"{_PREFIX}maps.{n}", column, one, None, arrays, find_class)
         for n, (column, one) in enumerate(zip(columns.columns, entries))
     ]
-    if any(type(m) not in (Step, OneHot) for m in maps):
-        raise ValueError("the maps of trees must be Step or OneHot.")
     nodes = _rebuild_nodes(entry, arrays)
     roots = _take(arrays, "roots", np.int32, (None,))
     output = _take(arrays, "output", np.int32, roots.shape)
-    value = _rebuild_value(arrays, (nodes.column < 0) | isinstance(entry, list))
-    width = value.shape[1]
-    if width < 1 or np.any(output < 0) or np.any(output.astype(np.int64) + width > n_outputs):
-        raise ValueError(f"trees with {width} values per leaf do not go with {n_outputs} outputs.")
+    stored = (nodes.column < 0) | isinstance(entry, list)
+    value = _rebuild_value(arrays, stored, output, n_outputs)
     _check_shape_of_trees(nodes, roots)
     _check_splits(nodes, maps)
     return Trees(maps, nodes, roots, output, value)
@@ -109,10 +108,19 @@ def _links(distance: np.ndarray, inner: np.ndarray) -> np.ndarray:
     return np.where(inner & within, children, -1).astype(np.int32)
 
 
-def _rebuild_value(arrays: Arrays, stored: np.ndarray) -> np.ndarray:
-    """Return the values of all nodes, (K, W), zero where they are not stored; stored : (K,)."""
+def _rebuild_value(
+    arrays: Arrays, stored: np.ndarray, output: np.ndarray, n_outputs: int
+) -> np.ndarray:
+    """Return the values of all nodes, (K, W), zero where they are not stored; stored : (K,).
+
+    The width is checked first: an array without rows can claim any.
+    """
     found = take_floats(arrays, f"{_PREFIX}value", (int(stored.sum()), None))
-    value = np.zeros((len(stored), found.shape[1]))
+    width = found.shape[1]
+    widest = n_outputs - int(output.max(initial=0))
+    if not 1 <= width <= widest or np.any(output < 0):
+        raise ValueError(f"trees with {width} values per leaf do not go with {n_outputs} outputs.")
+    value = np.zeros((len(stored), width))
     value[stored] = found
     return value
 

@@ -85,7 +85,7 @@ class _ShippedCache(caching.FunctionCache):
 
 
 @cache
-def _is_shipped() -> bool:
+def is_shipped() -> bool:
     """Tell whether compiled kernels lie in a folder of the package that cannot be written to."""
     folder = Path(__file__).parent / "__pycache__"
     if getattr(config, "CACHE_DIR", "") or os.access(folder, os.W_OK):
@@ -95,7 +95,7 @@ def _is_shipped() -> bool:
 
 def _keep_on_disk(kernel: CPUDispatcher) -> None:
     """Let compiled code be kept on disk; where no folder can be written to, say so once."""
-    if _is_shipped():
+    if is_shipped():
         vars(kernel)["_cache"] = _ShippedCache(kernel.py_func)
         return
     try:

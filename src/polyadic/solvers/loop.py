@@ -20,6 +20,8 @@ SCHEDULES = ("constant", "one_cycle")
 _FIRST_NOISE = 0.3
 _WARM_UP = 0.1  # share of the steps of a one-cycle schedule before the peak
 _LAST_RATE = 1e-3  # last learning rate, as a share of the peak
+# Epochs without a check of the loss or of the time, at most, whatever `max_iter`; chosen by hand.
+_MOST_UNCHECKED = 1000
 _TINY = 1e-12  # keeps divisors away from zero
 # Share by which the log weight of a column moves to its goal in an epoch; 0 turns weights off,
 # which `benchmarks/ablation.py` measures.
@@ -73,7 +75,9 @@ class Schedule:
         >>> Schedule(max_iter=250, max_checks=100).epochs_per_check
         3
         """
-        return 1 if self.max_checks is None else max(1, -(-self.max_iter // self.max_checks))
+        if self.max_checks is None:
+            return 1
+        return min(max(1, -(-self.max_iter // self.max_checks)), _MOST_UNCHECKED)
 
     def until(self, deadline: Deadline | None) -> Self:
         """Return the same solver with a deadline."""
@@ -91,18 +95,18 @@ class Schedule:
         """Return the same solver with another peak rate."""
         return replace(self, learning_rate=learning_rate)
 
-    def rates(self, n_steps: int) -> np.ndarray:
-        """Return the learning rate of every step, (n_steps,).
+    def rates(self, n_steps: int, first: int = 0, stop: int | None = None) -> np.ndarray:
+        """Return the learning rates of n_steps steps, or of those from `first` to before `stop`.
 
         >>> Schedule(learning_rate=1.0).rates(20)[[0, 1, 2, 19]].round(3)
         array([0.5 , 1. , 0.992, 0.001], dtype=float32)
         """
+        step = np.arange(first, n_steps if stop is None else min(stop, n_steps)) + 1
         if self.schedule == "constant":
-            return np.full(n_steps, self.learning_rate, dtype=np.float32)
+            return np.full(len(step), self.learning_rate, dtype=np.float32)
         warm = max(1, int(_WARM_UP * n_steps))
-        up = np.arange(1, warm + 1) / warm
-        down = 0.5 * (1 + np.cos(np.pi * np.arange(1, n_steps - warm + 1) / max(1, n_steps - warm)))
-        cycle = np.concatenate((up, _LAST_RATE + (1 - _LAST_RATE) * down))[:n_steps]
+        down = 0.5 * (1 + np.cos(np.pi * (step - warm) / max(1, n_steps - warm)))
+        cycle = np.where(step <= warm, step / warm, _LAST_RATE + (1 - _LAST_RATE) * down)
         return (self.learning_rate * cycle).astype(np.float32)
 
 
@@ -168,10 +172,12 @@ class TrainingLoop(ABC):
             self.best = self.averaged(None)
             self.best_loss = self.held_out_loss(self.best)
         n_batches, n_epochs = self.n_batches, self.settings.max_iter
-        rates, stride = self.settings.rates(n_batches * n_epochs), self.settings.epochs_per_check
+        stride = self.settings.epochs_per_check
         for epoch in range(0, n_epochs, stride):
             self.passes = min(stride, n_epochs - epoch)
-            steps = rates[epoch * n_batches : (epoch + self.passes) * n_batches]
+            # Not those of all epochs at once: there may be far more than will ever be run.
+            part = (epoch * n_batches, (epoch + self.passes) * n_batches)
+            steps = self.settings.rates(n_batches * n_epochs, *part)
             self.evaluate(self.train(steps, rng), float(steps[-1]))
             done = range(epoch, epoch + self.passes)
             asked = [] if report is None else [report(e, self.latest, self.current) for e in done]

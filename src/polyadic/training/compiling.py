@@ -25,6 +25,7 @@ from numba.core import event
 
 from polyadic.kernels import examples
 from polyadic.kernels.examples import Example, Form, Needs
+from polyadic.kernels.jit import is_shipped
 from polyadic.training.progress import Progress
 
 # Chosen by hand: a process takes half a second to start, and a fifth one finds little left to do.
@@ -68,23 +69,44 @@ def compile_example(example: Example) -> None:
     kernel.compile(tuple(typeof(arg) for arg in args))  # type: ignore[attr-defined]
 
 
-def _compile_unclaimed(work: Sequence[Example], claims: Path, done: Callable[[int], None]) -> None:
+def _compile_unclaimed(
+    work: Sequence[Example], claims: Path | None, done: Callable[[int], None]
+) -> None:
     """Compile the kernels that no other process has claimed; `done` is told how many are claimed.
 
     A kernel is claimed in all its forms: Numba keeps one index of them, and would lose entries if
-    two processes wrote to it.
+    two processes wrote to it. Without a folder for claims, this process compiles all.
     """
     forms: dict[Any, list[Example]] = {}
     for example in work:
         forms.setdefault(example[0], []).append(example)
     for number, own in enumerate(forms.values()):
-        try:
-            (claims / str(number)).touch(exist_ok=False)
-        except FileExistsError:
+        if claims is not None and not _claim(claims / str(number)):
             continue
         for example in own:
             compile_example(example)
-        done(len(os.listdir(claims)))
+        done(number + 1 if claims is None else len(os.listdir(claims)))
+
+
+def _claim(path: Path) -> bool:
+    """Tell whether this process is the first to claim a kernel."""
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+@contextmanager
+def _folder_of_claims() -> Iterator[Path | None]:
+    """Make a folder for claims; None where no temporary folder can be written to."""
+    try:
+        folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    except OSError:
+        yield None
+        return
+    with folder as path:
+        yield Path(path)
 
 
 def compile_as_helper() -> None:
@@ -104,19 +126,20 @@ def _examples_for(needs: Sequence[Any] | None) -> list[Example]:
 def _may_start_helpers() -> bool:
     """Tell whether this is a main process, with a Python that can be started again.
 
-    The processes of a parallel job start none: they compile side by side already.
+    The processes of a parallel job start none: they compile side by side already. Helpers could not
+    pass on what they compile where the cache came with the package, and is only read.
     """
     name = Path(sys.executable or "").stem.lower()
-    alone = multiprocessing.current_process().name == "MainProcess"
+    alone = multiprocessing.current_process().name == "MainProcess" and not is_shipped()
     return alone and name.startswith(("python", "pypy")) and not getattr(sys, "frozen", False)
 
 
-def _helpers(n_helpers: int, needs: Needs | None, claims: str) -> list[subprocess.Popen]:
+def _helpers(n_helpers: int, needs: Needs | None, claims: Path | None) -> list[subprocess.Popen]:
     """Start helper processes; where that is not possible, this process does all the work."""
     started: list[subprocess.Popen] = []
-    if not _may_start_helpers():
+    if claims is None or not _may_start_helpers():
         return started
-    command = [sys.executable, "-c", _HELPER, json.dumps(needs), claims]
+    command = [sys.executable, "-c", _HELPER, json.dumps(needs), str(claims)]
     path = os.pathsep.join(p for p in sys.path if p)
     # Nothing is imported from the folder that the user happens to be in.
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
@@ -142,10 +165,10 @@ def compile_all(
     A kernel that a helper claims and does not compile is compiled when it is called.
     """
     n_processes = min(_usable_cores(), _MOST_PROCESSES) if n_processes is None else n_processes
-    with tempfile.TemporaryDirectory() as claims:
+    with _folder_of_claims() as claims:
         helpers = _helpers(n_processes - 1, needs, claims)
         try:
-            _compile_unclaimed(_examples_for(needs), Path(claims), done)
+            _compile_unclaimed(_examples_for(needs), claims, done)
             for helper in helpers:
                 helper.wait(_HELPER_TIMEOUT)
         except subprocess.TimeoutExpired:

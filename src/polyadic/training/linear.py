@@ -79,11 +79,7 @@ class Straight:
         for n, (m, x) in enumerate(zip(maps, rows.columns)):
             known = ~np.isnan(x) if isinstance(m, Hat) else np.zeros(0, dtype=bool)
             if known.any():
-                centres[n] = x[known][0]
-                if np.ptp(x[known]) > 0:  # rounding would give a constant column a scale
-                    weight = rows.weight[known] / rows.weight[known].sum()
-                    centres[n] = weight @ x[known]
-                    scales[n] = np.sqrt(weight @ (x[known] - centres[n]) ** 2)
+                centres[n], scales[n] = _mean_and_std(x[known], rows.weight[known])
         return cls(maps, centres, scales)
 
     def design(self, columns: Sequence[np.ndarray]) -> np.ndarray | sparse.csr_array:
@@ -102,8 +98,14 @@ class Straight:
             return sparse_design(index, value, m.dim)[:, 1:]
         assert isinstance(m, Hat)
         ends = m.knots_[[0, -1]] if len(m.knots_) else [0.0, 0.0]
-        line = (np.clip(x, *ends) - self.centres[n]) / self.scales[n]
+        line = self._line(n, np.clip(x, *ends))
         return np.where(np.isnan(x), 0.0, line)[:, None]
+
+    def _line(self, n: int, x: np.ndarray) -> np.ndarray:
+        """Return numbers of column n, standardised; divided by a power of two, none overflows."""
+        exponent = np.frexp(self.scales[n])[1]
+        x, centre, scale = (np.ldexp(v, -exponent) for v in (x, self.centres[n], self.scales[n]))
+        return (x - centre) / scale
 
     def cores(self, maps: Sequence[FeatureMap], model: Slopes, intercept: np.ndarray) -> CPCores:
         """Return the model as cores of these maps, which may have other inner knots."""
@@ -113,14 +115,27 @@ class Straight:
             at += len(own)
             part = np.zeros((m.dim, len(intercept)))
             if isinstance(m, Hat):
-                line = (m.knots_ - self.centres[n]) / self.scales[n]
-                part[1:] = line[:, None] * own
+                part[1:] = self._line(n, m.knots_)[:, None] * own
             else:
                 part[1:] = own
             additive.append(part)
         additive[0][0] += model.bias
         factors = [np.zeros((m.dim, 1)) for m in maps]  # one term, which has no weight
         return CPCores(factors, np.zeros((1, len(intercept))), intercept, additive)
+
+
+def _mean_and_std(x: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """Return mean and standard deviation of known numbers; 1 for the latter if all are equal.
+
+    Dividing by a power of two near the largest is exact, and squares do not overflow.
+    """
+    if x.min() == x.max():  # rounding would give a constant column a scale
+        return float(x[0]), 1.0
+    exponent = np.frexp(np.abs(x).max())[1]
+    small, share = np.ldexp(x, -exponent), weight / weight.sum()
+    mean = share @ small
+    std = float(np.ldexp(np.sqrt(share @ (small - mean) ** 2), exponent))
+    return float(np.ldexp(mean, exponent)), std if std > 0 else 1.0
 
 
 class Slopes(NamedTuple):

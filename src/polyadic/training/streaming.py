@@ -203,8 +203,7 @@ class _Streamed:
     ) -> Iterator[tuple[int, CodedRows, np.ndarray, np.random.Generator]]:
         """Yield place, rows, rates and random numbers of every block from `done` on."""
         sizes, seed, number = self.rows.blocks.sizes, self.fits.plan.seed, self.member.number
-        rates = Schedule.rates(self.solver, loop.n_batches * self.solver.max_iter)
-        first = 0
+        total, first = loop.n_batches * self.solver.max_iter, 0
         for epoch in range(self.solver.max_iter):
             order = np.random.default_rng((seed, _STREAM_SEED, number, epoch))
             places = epoch * len(sizes) + np.arange(len(sizes))
@@ -215,7 +214,8 @@ class _Streamed:
             for place, k, block in zip(places[~skipped], turn[~skipped], blocks):
                 n_steps = -(-int(sizes[k]) // loop.batch)
                 rng = np.random.default_rng((seed, _STREAM_SEED, number, epoch, int(k)))
-                yield int(place), block, rates[first : first + n_steps], rng
+                rates = Schedule.rates(self.solver, total, first, first + n_steps)
+                yield int(place), block, rates, rng
                 first += n_steps
 
     def _member(self, solution: Solution) -> Member:
