@@ -227,6 +227,15 @@ def test_what_has_no_form_is_refused_by_name():
         to_sql(made(trees=some_trees()), table="rows", form="expression")
 
 
+def test_null_characters_are_refused():
+    y = np.arange(40.0)
+    kind = np.where(y % 2 == 0, "a\0b", "c")
+    fast = {"n_members": 1, "max_iter": 1, "rank": 2, "random_state": 0}
+    for X in (pd.DataFrame({"x\0": y}), pd.DataFrame({"kind": pd.Categorical(kind)})):
+        with pytest.raises(ValueError, match="has a null character"):
+            to_sql(CPRegressor(**fast).fit(X, y), "sqlite", table="given")
+
+
 def test_other_formats_are_refused_by_name():
     model = TNRegressor(format="tt")
     vars(model).update(vars(made()))

@@ -82,13 +82,23 @@ def resolve(dialect: str) -> Dialect:
     return DIALECTS[dialect]
 
 
+def _checked(text: str) -> str:
+    """Return a text that a query can have."""
+    if "\0" in text:
+        raise ValueError(
+            f"{text!r} has a null character, which ends a query. Give the column or the category "
+            "another name before the model is fitted."
+        )
+    return text
+
+
 def name(identifier: str) -> str:
     """Return a quoted name.
 
     >>> print(name('the "old" town'))
     "the ""old"" town"
     """
-    return '"' + identifier.replace('"', '""') + '"'
+    return '"' + _checked(identifier).replace('"', '""') + '"'
 
 
 def literal(value: Any) -> str:
@@ -100,7 +110,7 @@ def literal(value: Any) -> str:
     ('0.5e0', '3', "'it''s'", 'TRUE')
     """
     if isinstance(value, str):
-        return "'" + value.replace("'", "''") + "'"
+        return "'" + _checked(value).replace("'", "''") + "'"
     if isinstance(value, bool | np.bool_):
         return "TRUE" if value else "FALSE"
     if isinstance(value, int | np.integer):
