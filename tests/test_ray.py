@@ -275,12 +275,12 @@ def test_ctrl_c_ends_tasks_that_run_or_wait(cluster, folder, tmp_path):
         for _ in range(600):
             time.sleep(0.1)
 
-    thread = interrupt_when(lambda: len(list(begun.iterdir())) == 2)
+    thread = interrupt_when(lambda: any(begun.iterdir()))
     with pytest.raises(KeyboardInterrupt):
         workers.map(wait_long, range(6))
     thread.join()
     wait_for(lambda: ray.available_resources().get("CPU") == 2, 20)
-    assert len(list(begun.iterdir())) == 2  # the others have not begun
+    assert len(list(begun.iterdir())) <= 2  # the others have not begun
 
 
 def test_the_folder_of_a_killed_driver_is_removed(cluster, tmp_path, monkeypatch):
