@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 from itertools import pairwise
 
 import needs
@@ -11,6 +13,7 @@ import pytest
 
 from polyadic import CPClassifier, CPRegressor, scale
 from polyadic.scale import sources
+from polyadic.scale.ahead import one_ahead
 from polyadic.scale.predicting import predicted
 
 pa = needs.package("pyarrow")
@@ -309,3 +312,15 @@ def test_memory_does_not_grow_with_the_rows(tmp_path):
     command = [sys.executable, "-c", MEMORY, str(tmp_path / "out.pq")]
     run = subprocess.run(command, check=True, capture_output=True, text=True)
     assert float(run.stdout) < 12
+
+
+def test_a_table_that_is_left_in_the_middle_holds_no_thread():
+    # A traceback keeps the iteration alive for as long as the user looks at it.
+    items = one_ahead(iter(range(5)))
+    before = threading.active_count()
+    assert next(items) == 0
+    end = time.monotonic() + 20.0
+    while threading.active_count() > before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+    assert list(items) == [1, 2, 3, 4]

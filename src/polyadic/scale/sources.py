@@ -15,11 +15,12 @@ import io
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
 from typing import Any
+
+from polyadic.scale.ahead import one_ahead
 
 Types = dict[str, Any]  # pyarrow.DataType by the name of the column
 Batch = Any  # a pyarrow.RecordBatch
@@ -276,7 +277,7 @@ def _from_dataset(dataset: Any, label: str) -> Source:
     def batches(rows: int, columns: list[str] | None) -> Iterator[Batch]:
         how = {"columns": columns, "batch_size": rows, "batch_readahead": _READ_AHEAD}
         if in_groups:
-            return _one_ahead(_row_groups(dataset, how))
+            return one_ahead(_row_groups(dataset, how))
         return dataset.to_batches(**how, fragment_readahead=1)
 
     types = {field.name: str(field.type) for field in dataset.schema}
@@ -301,15 +302,6 @@ def _row_groups(dataset: Any, how: dict[str, Any]) -> Iterator[Batch]:
     for file in dataset.get_fragments():
         for group in file.split_by_row_group():
             yield from group.to_batches(schema=dataset.schema, **how)
-
-
-def _one_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield batches; a thread reads the next one while one is used."""
-    with ThreadPoolExecutor(1) as reader:
-        ahead = reader.submit(next, batches, None)
-        while (batch := ahead.result()) is not None:
-            ahead = reader.submit(next, batches, None)
-            yield batch
 
 
 def _from_function(function: Batches) -> Source:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import shutil
 import zlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from polyadic.data.columns import Column
 from polyadic.data.rows import CodedRows
 from polyadic.io.folders import start_folder
+from polyadic.scale.ahead import one_ahead
 
 
 class RowStore:
@@ -113,15 +113,7 @@ class RowStore:
 
     def blocks(self, order: Sequence[int] | np.ndarray) -> Iterator[CodedRows]:
         """Yield blocks in this order; a thread reads the next one while one is used."""
-        with ThreadPoolExecutor(1) as reader:
-            ahead = None
-            for k in order:
-                following = reader.submit(self.read, int(k))
-                if ahead is not None:
-                    yield ahead.result()
-                ahead = following
-            if ahead is not None:
-                yield ahead.result()
+        return one_ahead(self.read(int(k)) for k in order)
 
 
 def checksum(records: np.ndarray, before: int = 0) -> int:
