@@ -52,13 +52,13 @@ _TINY = 1e-12  # keeps divisors and logarithms away from zero
 _BAND_WIDTH = 4  # diagonals of the normal equations of four slots
 
 
-def in_time() -> bool:
-    """Return that time is not over, for fits without a limit."""
+def never() -> bool:
+    """Return False: without a limit, time is never over."""
     return False
 
 
 def learn(
-    problem: Problem, maps: Sequence[FeatureMap], out_of_time: Callable[[], bool] = in_time
+    problem: Problem, maps: Sequence[FeatureMap], out_of_time: Callable[[], bool] = never
 ) -> Prior:
     """Return the prior of these columns, its spreads learnt from the problem's rows."""
     check_maps(problem.local)
@@ -152,7 +152,7 @@ class Additive:
 
 
 def fit_additive(
-    problem: Problem, shapes: Sequence[np.ndarray], out_of_time: Callable[[], bool] = in_time
+    problem: Problem, shapes: Sequence[np.ndarray], out_of_time: Callable[[], bool] = never
 ) -> Additive:
     """Fit an additive model, one column after the other, and learn the spread of each.
 

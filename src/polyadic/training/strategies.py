@@ -74,7 +74,7 @@ class Strategy(ABC):
         self,
         problem: Problem,
         maps: Sequence[FeatureMap],
-        out_of_time: Callable[[], bool] = prior.in_time,
+        out_of_time: Callable[[], bool] = prior.never,
     ) -> Problem:
         """Return the problem with what is learnt from its rows once, for all strengths."""
         return problem
@@ -137,7 +137,7 @@ class FactorPenalties(Strategy):
         self,
         problem: Problem,
         maps: Sequence[FeatureMap],
-        out_of_time: Callable[[], bool] = prior.in_time,
+        out_of_time: Callable[[], bool] = prior.never,
     ) -> Problem:
         """Return the problem with labels that are not quite certain, for two classes.
 
@@ -217,7 +217,7 @@ class TensorPrior(Strategy):
         self,
         problem: Problem,
         maps: Sequence[FeatureMap],
-        out_of_time: Callable[[], bool] = prior.in_time,
+        out_of_time: Callable[[], bool] = prior.never,
     ) -> Problem:
         """Return the problem with its prior, whose spreads are learnt from the rows."""
         return replace(problem, prior=prior.learn(problem, maps, out_of_time))
