@@ -13,7 +13,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from polyadic import CPClassifier, CPRegressor, maps
+from polyadic import CPClassifier, CPRegressor, load, maps
 from polyadic.cli import fitting
 from polyadic.estimators import streamed, validation
 
@@ -196,6 +196,15 @@ def test_missing_labels_among_the_classes_are_refused(classes):
 def test_a_checkpoint_that_is_no_folder_is_refused():
     model = CPRegressor(**FAST, random_state=0, checkpoint="/dev/null")
     refused("'/dev/null' is there and is no folder", model=model)
+
+
+@pytest.mark.parametrize("path", ["y" * 5000, "/dev/null/folder", "nul\0l"])
+def test_a_checkpoint_that_can_be_no_folder_is_refused_by_fit_not_by_load(path, tmp_path):
+    model = CPRegressor(**FAST, random_state=0, checkpoint=path)
+    refused("cannot be one", model=model)
+    fitted = CPRegressor(**FAST, random_state=0).fit(X, Y).set_params(checkpoint=path)
+    fitted.save(tmp_path / "model")
+    assert load(tmp_path / "model").checkpoint == path
 
 
 def test_negative_counts_are_refused():

@@ -196,7 +196,7 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
     @contextmanager
     def _all_or_nothing(self) -> Iterator[Self]:
         """Let a copy do the work, so that a fit that fails leaves this model as it was."""
-        validation.check(self)
+        validation.check_to_fit(self)
         model = copy.copy(self)
         with compiling.announced(bool(self.verbose)):
             yield model

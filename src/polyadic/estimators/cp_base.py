@@ -168,7 +168,7 @@ class CPEstimator(TableEstimator):
             X_val, y_val, sample_weight_val = reading.whole()
         if not is_source(X):
             return super().fit(X, y, sample_weight, X_val, y_val, sample_weight_val)
-        validation.check(self)
+        validation.check_to_fit(self)
         reading, budget = open_reading(X, y, sample_weight), budget_of(self)
         if is_small(reading, budget):
             table, target, weight = reading.whole()
@@ -203,7 +203,7 @@ class CPEstimator(TableEstimator):
     @with_callbacks
     def _fit_on(self, cluster: Cluster, y: Any, sample_weight: Any, how: str) -> Self:
         """Fit a table that the processes of a cluster read: see `polyadic.scale.ray.fit`."""
-        validation.check(self)
+        validation.check_to_fit(self)
         return fit_on(self, cluster, y, sample_weight, how)
 
     def _open_checkpoint(

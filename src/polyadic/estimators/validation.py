@@ -6,6 +6,7 @@ import datetime
 import numbers
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -54,6 +55,29 @@ _WIDE = (nw.Int128, nw.UInt128)
 ENGINES = ("fused", "torch")
 
 
+def check_to_fit(estimator: Any) -> None:
+    """Raise an error where parameters are wrong, or the folder of checkpoints cannot be one.
+
+    A loaded model may name a folder of another machine, so that only a fit looks at it.
+    """
+    check(estimator)
+    kept = getattr(estimator, "checkpoint", None)
+    if kept is None:
+        return
+    place = f"checkpoint must be the path of a folder, or None, and {str(kept)!r:.80}"
+    try:
+        found = os.stat(kept)
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(f"{place} cannot be one: {why}. Name another path.") from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise ValueError(
+            f"{place} is there and is no folder. Name another path: the folder is made."
+        )
+
+
 def check(estimator: Any) -> None:
     """Raise ValueError for the first parameter with a value that is not allowed."""
     given = estimator.get_params(deep=False)
@@ -84,11 +108,6 @@ def check(estimator: Any) -> None:
         kept = estimator.checkpoint
         if kept is not None and not isinstance(kept, (str, os.PathLike)):
             raise ValueError(f"checkpoint must be the path of a folder, or None, got {kept!r}.")
-        if kept is not None and Path(kept).exists() and not Path(kept).is_dir():
-            raise ValueError(
-                f"checkpoint must be the path of a folder, or None, and {str(kept)!r} is there and "
-                "is no folder. Name another path: the folder is made."
-            )
         if kept is not None and not isinstance(estimator.random_state, (int, np.integer)):
             raise ValueError(
                 "checkpoint needs random_state to be a whole number, so that a fit that starts "
