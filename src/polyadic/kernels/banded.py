@@ -2,7 +2,8 @@
 
 The band is factorised as L L', and the constant is eliminated by its Schur complement. The padding
 of the rank has zero rows, which a small number on the diagonal, the floor, keeps from being
-singular.
+singular. Columns are taken in panels of four: what lies behind a panel is then read and written
+once for all four, while each of its entries changes in the same order as without panels.
 """
 
 from __future__ import annotations
@@ -13,6 +14,15 @@ import numpy as np
 
 from polyadic.kernels.jit import inner, jit
 from polyadic.kernels.simd import LANES, fill, load, padded, store, total
+
+# Columns that are eliminated at once. The kernels name them one by one: their vectors and those of
+# the target fill the registers of AVX2. All widths are multiples of it.
+PANEL = 4
+
+
+def _row_length(reach: int) -> int:
+    """Return the length of a row of a band: its entries, and zeros that vectors may read."""
+    return padded(reach + PANEL + LANES - 1)
 
 
 class System(NamedTuple):
@@ -30,7 +40,7 @@ class System(NamedTuple):
     @classmethod
     def zeros(cls, n: int, width: int, reach: int, n_all: int) -> System:
         """Return the system of n variables in the band, and n_all with the constant."""
-        ld = padded(reach + LANES)
+        ld = _row_length(reach)
         return cls(
             band=np.zeros(n * ld),
             ld=ld,
@@ -43,7 +53,8 @@ class System(NamedTuple):
 class DenseWorkspace(NamedTuple):
     """Work arrays to factorise and solve a dense system of W variables."""
 
-    factor: np.ndarray  # (W * (W + LANES),)
+    factor: np.ndarray  # (W * ld,)
+    ld: int  # length of a row of the array `factor`
     sides: np.ndarray  # (W * LANES,)
     x: np.ndarray  # (2 W + LANES,)
     rest: np.ndarray  # (W,)
@@ -51,8 +62,14 @@ class DenseWorkspace(NamedTuple):
     @classmethod
     def make(cls, width: int) -> DenseWorkspace:
         """Return work arrays for a system of this size."""
-        sizes = (width * (width + LANES), width * LANES, 2 * width + LANES, width)
-        return cls(*(np.empty(size) for size in sizes))
+        ld = _row_length(width - 1)
+        return cls(
+            factor=np.empty(width * ld),
+            ld=ld,
+            sides=np.empty(width * LANES),
+            x=np.empty(2 * width + LANES),
+            rest=np.empty(width),
+        )
 
 
 @jit
@@ -113,17 +130,23 @@ def _add_norm(core, width, base, metric, z, system):
 def _add_norm_entry(core, width, k, b, base, scale, z, system):
     """Add one entry of M, between elements k and k + b, times Z."""
     other, ld, n_sides = k + b, system.ld, width + LANES
+    band, sides, corner = system.band, system.sides, system.corner
     for q in range(width):
-        variable = (k - base) * width + q
+        slope = 0.0
         for r in range(width):
-            v = scale * z[q * width + r]
-            system.gradient[k * width + q] += v * core[other * width + r]
-            if other < base and k < base:
-                system.corner[q * width + r] += v
-            elif other < base <= k:
-                system.sides[variable * n_sides + r] += v
-            elif other > k >= base or (other == k and r >= q):
-                system.band[variable * ld + b * width + r - q] += v
+            slope += z[q * width + r] * core[other * width + r]
+        system.gradient[k * width + q] += scale * slope
+        variable, at = (k - base) * width + q, q * width
+        if other < base and k < base:
+            for r in range(width):
+                corner[at + r] += scale * z[at + r]
+        elif other < base <= k:
+            for r in range(width):
+                sides[variable * n_sides + r] += scale * z[at + r]
+        elif other >= k >= base:
+            to = variable * ld + b * width - q
+            for r in range(q if other == k else 0, width):
+                band[to + r] += scale * z[at + r]
 
 
 @inner
@@ -132,37 +155,63 @@ def _factorise(band, n, ld, reach):
 
     band : (n * ld,), column i from its diagonal down, `reach` entries below it and zeros after.
     """
-    for i in range(n):
-        at = i * ld
-        if not band[at] > 0.0:
-            return False
-        inverse = fill(band, 1.0 / np.sqrt(band[at]))
-        for k in range(at, at + reach + 1, LANES):
-            store(band, k, inverse * load(band, k))
-        for j in range(1, min(reach, n - 1 - i) + 1):
-            if band[at + j] == 0.0:  # always zero between categories
+    for i in range(0, n, PANEL):
+        for own in range(i, i + PANEL):
+            at = own * ld
+            if not band[at] > 0.0:
+                return False
+            inverse = fill(band, 1.0 / np.sqrt(band[at]))
+            for k in range(at, at + reach + 1, LANES):
+                store(band, k, inverse * load(band, k))
+            for j in range(1, i + PANEL - own):
+                x, to = fill(band, band[at + j]), (own + j) * ld - j
+                for k in range(j, reach + 1, LANES):
+                    store(band, to + k, load(band, to + k) - x * load(band, at + k))
+        # Row i + t of the four columns is at their number below plus t.
+        a, b, c, d = i * ld, (i + 1) * ld - 1, (i + 2) * ld - 2, (i + 3) * ld - 3
+        for j in range(PANEL, min(reach + PANEL, n - i)):
+            if _are_zero(band, a + j, b + j, c + j, d + j):  # always so between categories
                 continue
-            x = fill(band, band[at + j])
+            va, vb = fill(band, band[a + j]), fill(band, band[b + j])
+            vc, vd = fill(band, band[c + j]), fill(band, band[d + j])
             to = (i + j) * ld - j
-            for k in range(j, reach + 1, LANES):
-                store(band, to + k, load(band, to + k) - x * load(band, at + k))
+            for k in range(j, reach + PANEL, LANES):
+                x = load(band, to + k) - va * load(band, a + k) - vb * load(band, b + k)
+                store(band, to + k, x - vc * load(band, c + k) - vd * load(band, d + k))
     return True
+
+
+@inner
+def _are_zero(array, a, b, c, d):
+    """Return whether four entries of an array are all zero."""
+    return array[a] == 0.0 and array[b] == 0.0 and array[c] == 0.0 and array[d] == 0.0
 
 
 @inner
 def _forward(band, n, ld, reach, sides, count):
     """Overwrite the right-hand sides : (n * count,) by L^-1 of them."""
-    for i in range(n):
-        inverse = fill(sides, 1.0 / band[i * ld])
-        for k in range(i * count, (i + 1) * count, LANES):
-            store(sides, k, inverse * load(sides, k))
-        for j in range(1, min(reach, n - 1 - i) + 1):
-            if band[i * ld + j] == 0.0:
+    for i in range(0, n, PANEL):
+        for own in range(i, i + PANEL):
+            at, inverse = own * count, fill(sides, 1.0 / band[own * ld])
+            for k in range(at, at + count, LANES):
+                store(sides, k, inverse * load(sides, k))
+            for j in range(1, i + PANEL - own):
+                x = fill(sides, band[own * ld + j])
+                for k in range(at, at + count, LANES):
+                    to = k + j * count
+                    store(sides, to, load(sides, to) - x * load(sides, k))
+        a, b, c, d = i * ld, (i + 1) * ld - 1, (i + 2) * ld - 2, (i + 3) * ld - 3
+        first = i * count
+        for j in range(PANEL, min(reach + PANEL, n - i)):
+            if _are_zero(band, a + j, b + j, c + j, d + j):
                 continue
-            x = fill(sides, band[i * ld + j])
-            for k in range(i * count, (i + 1) * count, LANES):
+            va, vb = fill(sides, band[a + j]), fill(sides, band[b + j])
+            vc, vd = fill(sides, band[c + j]), fill(sides, band[d + j])
+            for k in range(first, first + count, LANES):
                 to = k + j * count
-                store(sides, to, load(sides, to) - x * load(sides, k))
+                x = load(sides, to) - va * load(sides, k) - vb * load(sides, k + count)
+                x = x - vc * load(sides, k + 2 * count) - vd * load(sides, k + 3 * count)
+                store(sides, to, x)
 
 
 @inner
@@ -181,7 +230,7 @@ def _backward(band, n, ld, reach, x):
 def _solve_dense(matrix, right, damping, floor, workspace):
     """Write (H + damping)^-1 right to workspace.x[:W]; return whether H could be factorised."""
     width, factor, sides, x = right.shape[0], workspace.factor, workspace.sides, workspace.x
-    ld = width + LANES
+    ld = workspace.ld
     for r in range(width):
         for q in range(ld):
             factor[r * ld + q] = matrix[r * width + r + q] if r + q < width else 0.0
@@ -252,14 +301,22 @@ def solve(system, width, reach, constant, damping, floor, workspace, x, step):
 
 @inner
 def _eliminate(sides, n, width, corner, rest):
-    """Subtract Y' Y from the corner and Y' y from the rest; sides : Y, W columns, and then y."""
+    """Subtract Y' Y from the corner and Y' y from the rest; sides : Y, W columns, and then y.
+
+    Of the corner, only the upper triangle is written, and a part of the lower one.
+    """
     count = width + LANES
-    for i in range(n):
-        at = i * count
-        for r in range(width):
-            rest[r] -= sides[at + r] * sides[at + width]
+    for i in range(0, n, PANEL):
+        a = i * count
+        b, c, d = a + count, a + 2 * count, a + 3 * count
+        for j in range(i, i + PANEL):
+            own = j * count
+            for r in range(width):
+                rest[r] -= sides[own + r] * sides[own + width]
         for q in range(width):
-            x = fill(sides, sides[at + q])
-            for r in range(0, width, LANES):
+            va, vb = fill(sides, sides[a + q]), fill(sides, sides[b + q])
+            vc, vd = fill(sides, sides[c + q]), fill(sides, sides[d + q])
+            for r in range(q - q % LANES, width, LANES):
                 to = q * width + r
-                store(corner, to, load(corner, to) - x * load(sides, at + r))
+                x = load(corner, to) - va * load(sides, a + r) - vb * load(sides, b + r)
+                store(corner, to, x - vc * load(sides, c + r) - vd * load(sides, d + r))
