@@ -10,6 +10,7 @@ from problems import batch_gradient, make_problem
 from polyadic import losses, maps
 from polyadic.data.features import encode
 from polyadic.kernels import adam as kernel
+from polyadic.kernels.cp import TILE
 from polyadic.networks.cp import CPCores
 from polyadic.objective import penalties
 from polyadic.objective.problem import Problem, Rows
@@ -107,6 +108,34 @@ def test_gradient_matches_finite_differences(loss, zeros):
                     values.append(value(replace(cores, **{name: new})))
                 slope = (values[0] - values[1]) / (2 * step)
                 assert slope == pytest.approx(slopes[n][place], rel=2e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize("n_outputs", [1, 3])
+def test_terms_without_weight_change_nothing_at_any_width(n_outputs):
+    # A width of one tile has kernels of its own: products stay in registers.
+    family, columns = hat_table(4)
+    family = [*family, maps.OneHot(min_count=1).fit(np.arange(75) % 7)]
+    columns = [*columns, np.arange(75) % 7]
+    problem = make_problem(losses.SquaredError(), n_outputs, family, columns)
+    problem = problem.penalised(penalties.ridge(family, 1e-3))
+    rank = TILE if TILE > 4 else 32
+    cores = parts.random_cores(problem.local.dims, rank, n_outputs)
+    more = parts.random_cores(problem.local.dims, 8, n_outputs, seed=1)
+    wide = replace(
+        cores,
+        factors=[np.hstack([a, b]) for a, b in zip(cores.factors, more.factors)],
+        weights=np.vstack([cores.weights, 0.0 * more.weights]),
+    )
+    free = np.vstack([np.ones_like(cores.weights), np.zeros_like(more.weights)])
+    solver, rates = Adam(batch_size=16, max_iter=4), np.full(20, 0.01, np.float32)
+    found = []
+    for start, own in ((cores, None), (wide, free)):
+        loop = AdamLoop(solver, problem, start, own)
+        loop.train(rates, np.random.default_rng(0))
+        found.append(loop.unpack(loop.state.parameters))
+    for a, b in zip(found[0].factors, found[1].factors):
+        np.testing.assert_allclose(a, b[:, :rank], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found[0].weights, found[1].weights[:rank], rtol=1e-4, atol=1e-5)
 
 
 def test_a_batch_touches_only_the_core_rows_of_its_slots():

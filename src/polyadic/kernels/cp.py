@@ -29,6 +29,9 @@ from polyadic.kernels.simd import (
 )
 
 GUARD = 2  # guard rows at either end: a roughness band reaches two table rows up and down
+# A width, that of the default rank, for which products stay in registers while a row goes through
+# its columns. Wider ones took longer so than with the products in memory.
+TILE = 4 * LANES
 TALL = 8192  # table rows of a column too large to stay in the cache between batches
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
@@ -96,6 +99,11 @@ def forward(
         dense_factors(
             table, width, slots, first, constant, dense, value, order, begin, end, factors
         )
+    elif width == TILE:
+        _tiled_forward(
+            table, slots, first, constant, index, value, order, begin, end, factors, prefix
+        )
+        return
     for p in range(end - begin):
         row = order[begin + p] * slots[-1]
         at, to = p * n_columns * width, p * (n_columns + 1) * width
@@ -122,6 +130,49 @@ def forward(
                 store(prefix, to + width + r, load(prefix, to + r) * load(factors, at + r))
             at += width
             to += width
+
+
+@inner
+def _tiled_forward(table, slots, first, constant, index, value, order, begin, end, factors, prefix):
+    """Do the same for local columns and a width of one tile: the products stay in registers."""
+    n_columns = first.shape[0]
+    for p in range(end - begin):
+        row = order[begin + p] * slots[-1]
+        at, to = p * n_columns * TILE, p * (n_columns + 1) * TILE
+        p0 = p1 = p2 = p3 = fill(table, _ONE)
+        _store_tile(prefix, to, p0, p1, p2, p3)
+        for n in range(n_columns):
+            k, one = first[n] * TILE, fill(table, np.float32(constant[n]))
+            m0, m1 = one * load(table, k), one * load(table, k + LANES)
+            m2, m3 = one * load(table, k + 2 * LANES), one * load(table, k + 3 * LANES)
+            for s in range(row + slots[n], row + slots[n + 1]):
+                k, v = np.intp(index[s]) * TILE, fill(table, value[s])
+                m0, m1 = m0 + v * load(table, k), m1 + v * load(table, k + LANES)
+                m2 = m2 + v * load(table, k + 2 * LANES)
+                m3 = m3 + v * load(table, k + 3 * LANES)
+            _store_tile(factors, at, m0, m1, m2, m3)
+            p0, p1, p2, p3 = p0 * m0, p1 * m1, p2 * m2, p3 * m3
+            at += TILE
+            to += TILE
+            _store_tile(prefix, to, p0, p1, p2, p3)
+
+
+@inner
+def _store_tile(array, at, a, b, c, d):
+    """Set array[at : at + TILE]."""
+    store(array, at, a)
+    store(array, at + LANES, b)
+    store(array, at + 2 * LANES, c)
+    store(array, at + 3 * LANES, d)
+
+
+@inner
+def _add_tile(array, at, v, a, b, c, d):
+    """Add v times four vectors to array[at : at + TILE]."""
+    store(array, at, load(array, at) + v * a)
+    store(array, at + LANES, load(array, at + LANES) + v * b)
+    store(array, at + 2 * LANES, load(array, at + 2 * LANES) + v * c)
+    store(array, at + 3 * LANES, load(array, at + 3 * LANES) + v * d)
 
 
 @inner
@@ -223,6 +274,25 @@ def backward(
     the new count.
     """
     n_columns = first.shape[0]
+    if dense is None and width == TILE:
+        return _tiled_backward(
+            table,
+            slots,
+            first,
+            constant,
+            index,
+            value,
+            order,
+            begin,
+            end,
+            factors,
+            prefix,
+            suffix,
+            gradient,
+            touched,
+            mark,
+            count,
+        )
     for p in range(end - begin):
         row = order[begin + p] * slots[-1]
         for n in range(n_columns - 1, -1, -1):
@@ -265,6 +335,53 @@ def backward(
                     factors,
                     gradient,
                 )
+    return count
+
+
+@inner
+def _tiled_backward(
+    table,
+    slots,
+    first,
+    constant,
+    index,
+    value,
+    order,
+    begin,
+    end,
+    factors,
+    prefix,
+    suffix,
+    gradient,
+    touched,
+    mark,
+    count,
+):
+    """Do the same for local columns and a width of one tile; `factors`, `suffix` are kept."""
+    n_columns = first.shape[0]
+    for p in range(end - begin):
+        row = order[begin + p] * slots[-1]
+        for s in range(row, row + slots[-1]):
+            k = np.intp(index[s])
+            if mark[k] == 0:
+                mark[k] = 1
+                touched[count] = k
+                count += 1
+        k = p * TILE
+        b0, b1 = load(suffix, k), load(suffix, k + LANES)
+        b2, b3 = load(suffix, k + 2 * LANES), load(suffix, k + 3 * LANES)
+        for n in range(n_columns - 1, -1, -1):
+            k = (p * (n_columns + 1) + n) * TILE
+            s0, s1 = b0 * load(prefix, k), b1 * load(prefix, k + LANES)
+            s2, s3 = b2 * load(prefix, k + 2 * LANES), b3 * load(prefix, k + 3 * LANES)
+            k = (p * n_columns + n) * TILE
+            b0, b1 = b0 * load(factors, k), b1 * load(factors, k + LANES)
+            b2, b3 = b2 * load(factors, k + 2 * LANES), b3 * load(factors, k + 3 * LANES)
+            if constant[n]:
+                _add_tile(gradient, first[n] * TILE, fill(table, _ONE), s0, s1, s2, s3)
+            for s in range(row + slots[n], row + slots[n + 1]):
+                k, v = np.intp(index[s]) * TILE, fill(table, value[s])
+                _add_tile(gradient, k, v, s0, s1, s2, s3)
     return count
 
 

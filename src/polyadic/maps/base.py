@@ -202,9 +202,8 @@ def second_difference_band(n_knots: int) -> np.ndarray:
     array([ 0., -2.,  4., -2.,  0.])
     """
     band = np.zeros((n_knots, BAND))
-    stencil = np.array([1.0, -2.0, 1.0])
-    for first in range(n_knots - 2):
-        for i in range(3):
-            for j in range(3):
-                band[first + i, 2 + j - i] += stencil[i] * stencil[j]
+    stencil, n_differences = np.array([1.0, -2.0, 1.0]), max(n_knots - 2, 0)
+    for i in range(3):
+        for j in range(3):
+            band[i : i + n_differences, 2 + j - i] += stencil[i] * stencil[j]
     return band
