@@ -29,6 +29,9 @@ from polyadic.training.plan import Task
 
 # All chosen by hand.
 FEW_COLUMNS = 8  # up to which none is left out
+# Up to which none is left out where rows are too few to tell: where a pair that explains this share
+# of what the additive model leaves would not be found.
+_FEW_IF_UNTOLD, _NOTABLE = 64, 0.05
 _BINS = 4  # of a column in the grid of a pair: enough to see a product, a quarter of the rows each
 _CLEAR = 2.0  # size of a main effect over what noise alone would give, from which on it counts
 _CHANCE = 0.05  # that one of all columns (pairs, triples) counts where there is nothing but noise
@@ -86,7 +89,8 @@ def screen(additive: Additive, maps: Sequence[FeatureMap], rows: CodedRows) -> S
     """Return the columns that take part in products.
 
     Those with an effect in the additive model, or alone: of similar columns the additive model
-    uses some and not the others, all of which may interact. And those of pairs and triples.
+    uses some and not the others, all of which may interact. And those of pairs and triples. Where
+    these are few, others of the largest effects join them.
     """
     sizes = np.array([_size(effect, additive) for effect in additive.effects])
     clear = sizes > _CLEAR
@@ -105,11 +109,22 @@ def screen(additive: Additive, maps: Sequence[FeatureMap], rows: CodedRows) -> S
         chosen[list(found)] = True
     chosen |= np.array([not m.constant for m in maps])  # these cannot be left out
     others = np.argsort(np.where(chosen, np.inf, -sizes), kind="stable")
-    chosen[others[: max(0, FEW_COLUMNS - int(chosen.sum()))]] = True
+    few = FEW_COLUMNS if _can_tell(rows.effective_rows(), len(maps)) else _FEW_IF_UNTOLD
+    chosen[others[: max(0, few - int(chosen.sum()))]] = True
     seeds = [_seed(found, ranks, after) for found in (*pairs, *triples)]
     seeds.sort(key=lambda seed: (-seed.gain, seed.columns))
     kept = np.flatnonzero(chosen).tolist()
     return Screening(kept, int(clear.sum()), len(pairs), len(triples), seeds[:_MOST_SEEDS])
+
+
+def _can_tell(n_rows: float, n_columns: int) -> bool:
+    """Tell whether so many rows would show a notable pair among all pairs of columns.
+
+    >>> _can_tell(200, 60), _can_tell(2_000, 60)
+    (False, True)
+    """
+    n_pairs = max(n_columns * (n_columns - 1) // 2, 1)
+    return bool(chi2.isf(_CHANCE / n_pairs, (_BINS - 1) ** 2) <= _NOTABLE * n_rows)
 
 
 def _seed(columns: tuple[int, ...], ranks: np.ndarray, model: Quadratic) -> Seed:

@@ -56,7 +56,7 @@ class Strategy(ABC):
     """A way of regularising, with everything that depends on it."""
 
     name: ClassVar[str]
-    n_members: ClassVar[int]  # n_members="auto"
+    n_members: int  # n_members="auto"
     sweeps: ClassVar[int]  # max_iter="auto" of solver="als"
     ranks: ClassVar[tuple[int, int]]  # rank="auto": of pilots, and the highest of members
     usual_strength: ClassVar[float]  # where nothing is tried
@@ -109,14 +109,16 @@ class FactorPenalties(Strategy):
         None: in proportion to the noise (the held-out loss) over the number of rows.
     uncertain_labels : bool
         Whether labels of two classes are taken as not quite certain: see `prepare`.
+    n_members : int
+        For n_members="auto".
     """
 
     l2: float | None = None
     smoothness: float | None = None
     uncertain_labels: bool = False
+    n_members: int = 5
 
     name = "factor penalties"
-    n_members = 5
     sweeps = MAX_SWEEPS
     ranks = 32, 32
     usual_strength = 1.0
