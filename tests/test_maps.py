@@ -443,6 +443,8 @@ def test_a_million_categories_take_one_slot():
         (maps.Fourier(n_frequencies=0), "Fourier got n_frequencies=0."),
         (maps.Chebyshev(d=-1), "Chebyshev got d=-1."),
         (maps.OneHot(min_count=0), "OneHot got min_count=0."),
+        (maps.Polynomial(standardize=maps.Hat()), "Polynomial got standardize=Hat("),
+        (maps.Polynomial(normalize="no"), "Polynomial got normalize='no'."),
     ],
 )
 def test_wrong_parameters_are_named_in_fit(bad, message):

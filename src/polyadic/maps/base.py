@@ -185,6 +185,15 @@ def check_integer(owner: FeatureMap, name: str, at_least: int, at_most: int = 10
         )
 
 
+def check_flag(owner: FeatureMap, name: str) -> None:
+    """Raise a ValueError unless parameter `name` of a map is True or False."""
+    given = getattr(owner, name)
+    if not isinstance(given, (bool, np.bool_)):
+        raise ValueError(
+            f"{type(owner).__name__} got {name}={given!r:.40}. It must be True or False."
+        )
+
+
 def all_elements(n_rows: int, first: int, dim: int) -> np.ndarray:
     """Return the index (n, dim - first) of a map whose elements first..dim-1 are all non-zero."""
     return np.tile(np.arange(first, dim, dtype=np.int32), (n_rows, 1))

@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from polyadic.kernels import encode as kernels
-from polyadic.maps.base import FeatureMap, all_elements, check_integer
+from polyadic.maps.base import FeatureMap, all_elements, check_flag, check_integer
 from polyadic.maps.column import distinct, mean_and_std
 
 # Largest basis element. float32 ends at 3e38, and the model multiplies elements by more numbers.
@@ -69,6 +69,8 @@ class Polynomial(FeatureMap):
     ) -> Self:
         """Learn the mean and the standard deviation of x : (n,), and of its powers if asked."""
         check_integer(self, "d", at_least=1)
+        check_flag(self, "normalize")
+        check_flag(self, "standardize")
         if self.normalize and self.standardize:
             raise ValueError(
                 "Polynomial got normalize=True and standardize=True. Choose one: normalize for "
