@@ -67,6 +67,20 @@ def test_where_rows_are_too_few_to_tell_all_columns_take_part():
     assert parts.plan_of(CPRegressor(), X, X[:, 0] + rng.normal(size=150)).columns is None
 
 
+@pytest.mark.parametrize(("n_users", "all_kept"), [(3, False), (200, True)])
+def test_where_most_rows_have_a_category_without_its_own_cell_all_columns_take_part(
+    n_users, all_kept
+):
+    # What each of many users thinks of column 6 cancels out where they share a cell.
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(3000, 20))).rename(columns=str)
+    user = rng.integers(n_users, size=3000)
+    y = rng.normal(size=n_users)[user] * X["6"] + 0.1 * rng.normal(size=3000)
+    X["user"] = pd.Categorical(user.astype(str))
+    kept = parts.plan_of(CPRegressor(), X, y).columns
+    assert (kept is None) == all_kept
+
+
 def test_columns_that_are_left_out_have_effects_of_their_own_only():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(800, 20))

@@ -29,8 +29,8 @@ from polyadic.training.plan import Task
 
 # All chosen by hand.
 FEW_COLUMNS = 8  # up to which none is left out
-# Up to which none is left out where rows are too few to tell: where a pair that explains this share
-# of what the additive model leaves would not be found.
+# Up to which none is left out where the search cannot tell: where rows are too few to find a pair
+# that explains this share of what the additive model leaves, or cells too coarse for a column.
 _FEW_IF_UNTOLD, _NOTABLE = 64, 0.05
 _BINS = 4  # of a column in the grid of a pair: enough to see a product, a quarter of the rows each
 _CLEAR = 2.0  # size of a main effect over what noise alone would give, from which on it counts
@@ -109,7 +109,9 @@ def screen(additive: Additive, maps: Sequence[FeatureMap], rows: CodedRows) -> S
         chosen[list(found)] = True
     chosen |= np.array([not m.constant for m in maps])  # these cannot be left out
     others = np.argsort(np.where(chosen, np.inf, -sizes), kind="stable")
-    few = FEW_COLUMNS if _can_tell(rows.effective_rows(), len(maps)) else _FEW_IF_UNTOLD
+    told = _can_tell(rows.effective_rows(), len(maps))
+    told &= not any(_too_coarse(b, x, m) for b, x, m in zip(bins, columns, maps))
+    few = FEW_COLUMNS if told else _FEW_IF_UNTOLD
     chosen[others[: max(0, few - int(chosen.sum()))]] = True
     seeds = [_seed(found, ranks, after) for found in (*pairs, *triples)]
     seeds.sort(key=lambda seed: (-seed.gain, seed.columns))
@@ -125,6 +127,14 @@ def _can_tell(n_rows: float, n_columns: int) -> bool:
     """
     n_pairs = max(n_columns * (n_columns - 1) // 2, 1)
     return bool(chi2.isf(_CHANCE / n_pairs, (_BINS - 1) ** 2) <= _NOTABLE * n_rows)
+
+
+def _too_coarse(bins: np.ndarray, x: np.ndarray, m: FeatureMap) -> bool:
+    """Tell whether most rows have a category that shares its bin with others.
+
+    What such a column, of users for instance, does with another one cancels out in the cells.
+    """
+    return m.kind != "numeric" and bool(np.mean((bins == _BINS - 1) & (x >= 0)) > 0.5)
 
 
 def _seed(columns: tuple[int, ...], ranks: np.ndarray, model: Quadratic) -> Seed:
