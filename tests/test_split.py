@@ -7,6 +7,7 @@ import pytest
 
 from polyadic import CPClassifier, CPRegressor, losses, maps
 from polyadic.data.features import encode
+from polyadic.kernels.cp import TILE
 from polyadic.networks.cp import CPCores
 from polyadic.objective import penalties
 from polyadic.objective.problem import Problem, Rows
@@ -15,6 +16,7 @@ from polyadic.solvers.adam import Adam
 from polyadic.solvers.threads import SplitEpochs
 
 LOSSES = [losses.SquaredError(), losses.Logistic()]
+RANKS = [5, TILE]
 
 
 def wide_table(n=700, n_columns=30):
@@ -34,9 +36,11 @@ def cores_near_one(dims, rank, additive):
     return CPCores(factors, 0.2 * rng.normal(size=(rank, 1)), np.zeros(1), extra)
 
 
-def wide_problem(loss, additive):
+def wide_problem(loss, additive, rank=5):
     X, y = wide_table()
-    family = [maps.Hat(6).fit(x) for x in X[:, :27].T] + [maps.Chebyshev(4).fit(X[:, 28])]
+    # Without a dense map, the products of one rank stay in registers.
+    other = maps.Hat(4) if rank == TILE else maps.Chebyshev(4)
+    family = [maps.Hat(6).fit(x) for x in X[:, :27].T] + [other.fit(X[:, 28])]
     codes = (X[:, 29] * 3).astype(int)
     family += [maps.OneHot().fit(codes)]
     features = encode(family, [*X[:, :27].T, X[:, 28], codes])
@@ -45,18 +49,19 @@ def wide_problem(loss, additive):
     own = penalties.ridge(family, 1e-3) + penalties.smoothness(family, 1e-3)
     degrees = [m.degrees for m in family]
     problem = Problem(rows, None, loss, np.zeros(1), degrees, (own,))
-    return problem, cores_near_one(features.dims, 5, additive)
+    return problem, cores_near_one(features.dims, rank, additive)
 
 
 def solve(problem, cores, n_threads):
     solver = Adam(learning_rate=0.01, batch_size=150, max_iter=3, n_threads=n_threads)
-    return solver.solve(problem, cores, np.ones((5, 1)), np.random.default_rng(7))
+    return solver.solve(problem, cores, np.ones_like(cores.weights), np.random.default_rng(7))
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("additive", [False, True])
-def test_split_epochs_match_the_plain_ones(loss, additive):
-    problem, cores = wide_problem(loss, additive)
+@pytest.mark.parametrize("rank", RANKS)
+def test_split_epochs_match_the_plain_ones(loss, additive, rank):
+    problem, cores = wide_problem(loss, additive, rank)
     assert threads.should_split(problem.local.layout, 150)
     plain, one, two = (solve(problem, cores, n) for n in (None, 1, 2))
     for a, b, c in zip(*(s.cores.factors + [s.cores.weights] for s in (plain, one, two))):
@@ -90,8 +95,9 @@ class Late(Helper):
 
 
 @pytest.mark.parametrize("helper", [Early, Late])
-def test_the_result_does_not_depend_on_when_a_thread_works(helper, monkeypatch):
-    problem, cores = wide_problem(losses.SquaredError(), False)
+@pytest.mark.parametrize("rank", RANKS)
+def test_the_result_does_not_depend_on_when_a_thread_works(helper, rank, monkeypatch):
+    problem, cores = wide_problem(losses.SquaredError(), False, rank)
     expected = solve(problem, cores, 1)
     monkeypatch.setattr(threads, "Thread", helper)
     found = solve(problem, cores, 2)
@@ -109,11 +115,12 @@ def test_blocks_smaller_than_a_batch_change_only_rounding(monkeypatch):
         np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
 
 
+@pytest.mark.parametrize("rank", [8, TILE])
 @pytest.mark.parametrize("estimator", [CPRegressor, CPClassifier])
-def test_one_member_has_the_same_bits_whatever_n_jobs(estimator):
+def test_one_member_has_the_same_bits_whatever_n_jobs(estimator, rank):
     X, y = wide_table(6000)
     y = y > 0 if estimator is CPClassifier else y
-    params = {"n_members": 1, "rank": 8, "max_iter": 3, "random_state": 0, "solver": "adam"}
+    params = {"n_members": 1, "rank": rank, "max_iter": 3, "random_state": 0, "solver": "adam"}
     with patch.object(SplitEpochs, "run", autospec=True, side_effect=SplitEpochs.run) as run:
         models = [estimator(**params, n_jobs=n).fit(X, y) for n in (1, 2, 2, 3)]
     assert run.call_count == 4 * 3

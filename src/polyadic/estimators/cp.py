@@ -53,8 +53,8 @@ class CPRegressor(Regression, CPEstimator):
         The torch device to train on.
     n_members : int or "auto", default="auto"
         Number of models that are averaged and merged into one: "auto" is 5 by factor penalties, and
-        3 to 5 by the tensor prior. With one member there is one strategy, and no strengths of L2
-        and smoothness are tried.
+        3 to 5 by the tensor prior; on fewer than 500 distinct rows 10 by each. With one member
+        there is one strategy, and no strengths of L2 and smoothness are tried.
     trees : bool or "auto", default="auto"
         Whether boosted trees are joined to the smooth terms: the leaves of trees are terms too.
         They are grown as in other libraries for gradient boosting, and held-out rows choose how
@@ -260,7 +260,8 @@ class CPClassifier(Classification, CPEstimator):
         The torch device to train on.
     n_members : int or "auto", default="auto"
         Number of models that are averaged and merged into one: "auto" is 5 by factor penalties, and
-        3 to 5 by the tensor prior, or 2 where that is alone.
+        3 to 5 by the tensor prior, or 2 where that is alone; on fewer than 500 distinct rows 10 by
+        each of both.
     trees : bool or "auto", default="auto"
         Whether boosted trees are joined to the smooth terms: the leaves of trees are terms too.
         They are grown as in other libraries for gradient boosting, and held-out rows choose how

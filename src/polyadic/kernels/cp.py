@@ -361,7 +361,7 @@ def _tiled_backward(
     n_columns = first.shape[0]
     for p in range(end - begin):
         row = order[begin + p] * slots[-1]
-        for s in range(row, row + slots[-1]):
+        for s in range(row + slots[0], row + slots[n_columns]):  # a part has some columns only
             k = np.intp(index[s])
             if mark[k] == 0:
                 mark[k] = 1
