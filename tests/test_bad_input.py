@@ -207,6 +207,22 @@ def test_a_checkpoint_that_can_be_no_folder_is_refused_by_fit_not_by_load(path, 
     assert load(tmp_path / "model").checkpoint == path
 
 
+def test_a_checkpoint_of_bytes_is_refused():
+    class Path:
+        def __fspath__(self):
+            return b"folder"
+
+    for path in (b"folder", Path()):
+        model = CPRegressor(**FAST, random_state=0, checkpoint=path)
+        refused("must be the path of a folder, or None, got b'folder'", model=model)
+
+
+def test_a_checkpoint_that_is_a_link_to_nothing_is_refused(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    model = CPRegressor(**FAST, random_state=0, checkpoint=tmp_path / "link")
+    refused("is a link to nothing", model=model)
+
+
 def test_negative_counts_are_refused():
     refused("needs y >= 0, but the smallest y is -", model=CPRegressor(**FAST, loss="poisson"))
 

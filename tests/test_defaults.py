@@ -36,6 +36,16 @@ def strengths_used(monkeypatch, estimator, n=400):
     return used
 
 
+@pytest.mark.parametrize(
+    ("n", "given", "own", "of_the_prior"),
+    [(499, "auto", 10, 10), (500, "auto", 5, 5), (3000, "auto", 5, 3), (499, 3, 3, 3)]
+    + [(499, 20, 20, 10)],
+)
+def test_the_number_of_members_depends_on_the_rows(n, given, own, of_the_prior):
+    plan = parts.plan_of(CPRegressor(n_members=given), *noisy_table(n))
+    assert (plan.n_members, plan.others[0].n_members) == (own, of_the_prior)
+
+
 def test_auto_takes_adam_where_a_row_has_more_slots_than_least_squares_supports():
     X = np.random.default_rng(0).random((60, 2))
     model = CPRegressor(maps=maps.BSpline(degree=4), n_members=1, max_iter=1)

@@ -68,7 +68,9 @@ def check_to_fit(estimator: Any) -> None:
     try:
         found = os.stat(kept)
     except FileNotFoundError:
-        return
+        if not os.path.islink(kept):
+            return
+        raise ValueError(f"{place} is a link to nothing. Name another path.") from None
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise ValueError(f"{place} cannot be one: {why}. Name another path.") from None
@@ -106,7 +108,9 @@ def check(estimator: Any) -> None:
     if "memory" in given:
         parse_memory(estimator.memory, available_memory())
         kept = estimator.checkpoint
-        if kept is not None and not isinstance(kept, (str, os.PathLike)):
+        if isinstance(kept, os.PathLike):
+            kept = os.fspath(kept)
+        if kept is not None and not isinstance(kept, str):
             raise ValueError(f"checkpoint must be the path of a folder, or None, got {kept!r}.")
         if kept is not None and not isinstance(estimator.random_state, (int, np.integer)):
             raise ValueError(

@@ -232,6 +232,8 @@ def _screened(
         f"take part in products: {found.n_main} have a clear effect of their own, "
         f"{found.n_pairs} pairs and {found.n_triples} triples interact"
     )
+    if not found.told:
+        why += "; others may, unseen"
     decisions.note("columns", f"{len(found.columns)} of {n_columns}", why)
     columns = tuple(found.columns) if len(found.columns) < n_columns else None
     return columns, tuple(found.seeds)
@@ -253,14 +255,14 @@ def _mixture(params: CPSettings, init: inits.Init, task: Task) -> Plan:
     short = len(task.rows) < FactorPenalties.long
     decisions.first_length = _FIRST_LENGTH_OF_SHORT_TABLES if short else _FIRST_LENGTH
     kind = ManyClassPenalties if task.loss.code == SOFTMAX else FactorPenalties
-    few = len(task.rows) < _FEW_ROWS
+    few = len(task.rows) < _FEW_ROWS and not task.has_held_out
     usual = _MEMBERS_OF_FEW_ROWS if few else kind.n_members
     strategy = kind(uncertain_labels=True, n_members=usual)
     plan = _cp_plan(params, decisions, name, strategy, init)
     own = Decisions(params, task, CP_PEAK_RATE)
     other = _cp_plan(params, own, "als", MixedPrior(), init)
-    n_members = MixedPrior.n_members_of_short_tables if short else MixedPrior.n_members
-    n_members = plan.n_members if few else min(plan.n_members, n_members)
+    # A short table has as many members as by the other strategy: its held-out rows are few.
+    n_members = min(plan.n_members, usual if short else MixedPrior.n_members)
     ladder = _ladder(other.strategy, n_members, other.n_folds, own)
     dims = [task.maps[n].dim for n in (range(len(task.maps)) if columns is None else columns)]
     other = replace(

@@ -61,6 +61,8 @@ class Screening:
         How many columns have a main effect, and how many pairs and triples interact.
     seeds : list of Seed
         The strongest of these interactions.
+    told : bool
+        Whether the search would have seen other interactions that matter.
     """
 
     columns: list[int]
@@ -68,6 +70,7 @@ class Screening:
     n_pairs: int
     n_triples: int
     seeds: list[Seed]
+    told: bool
 
 
 def search(task: Task) -> Screening | None:
@@ -116,7 +119,7 @@ def screen(additive: Additive, maps: Sequence[FeatureMap], rows: CodedRows) -> S
     seeds = [_seed(found, ranks, after) for found in (*pairs, *triples)]
     seeds.sort(key=lambda seed: (-seed.gain, seed.columns))
     kept = np.flatnonzero(chosen).tolist()
-    return Screening(kept, int(clear.sum()), len(pairs), len(triples), seeds[:_MOST_SEEDS])
+    return Screening(kept, int(clear.sum()), len(pairs), len(triples), seeds[:_MOST_SEEDS], told)
 
 
 def _can_tell(n_rows: float, n_columns: int) -> bool:

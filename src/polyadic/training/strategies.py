@@ -274,8 +274,6 @@ class MixedPrior(TensorPrior):
     # Multiplications of one sweep, about; members have no higher rank than this allows. Chosen by
     # hand: five columns and 4,000 rows may have a rank of 40.
     most_products: ClassVar[float] = 1.5e8
-    # A short table has as many pilots and members as the other strategy: its held-out rows are few.
-    n_members_of_short_tables: ClassVar[int] = 5
 
     def affordable_ranks(
         self, n_rows: int, dims: Sequence[int], ranks: tuple[int, int]
