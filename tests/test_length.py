@@ -9,7 +9,7 @@ import pytest
 from polyadic import CPClassifier, CPRegressor
 from polyadic.solvers.loop import Schedule
 from polyadic.training.fits import Fits, Pool
-from polyadic.training.members import StrategyTraining
+from polyadic.training.strategy_training import StrategyTraining
 
 
 def table(n=400, noise=0.1, seed=0):

@@ -1,5 +1,6 @@
 """Strategies are mixed by shares that held-out rows choose, into one model."""
 
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.metrics import log_loss
 from polyadic import CPClassifier, CPRegressor, explain, load, losses
 from polyadic.data.features import encode
 from polyadic.training import members, mixing
+from polyadic.training.strategy_training import StrategyTraining
 
 
 def table(n=300, seed=0):
@@ -167,3 +169,46 @@ def test_a_column_of_many_categories_is_mixed_too():
     plan = parts.plan_of(CPRegressor(categorical_features=[1]), X, X[:, 0])
     assert plan.mixed
     assert plan.others[0].ranks == (24, 24)
+
+
+def test_a_strategy_whose_pilots_have_no_share_gets_no_members(monkeypatch):
+    """Straight lines almost without noise: next to a linear model, penalties bend and are off."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4))
+    y = X @ [1.0, 2.0, -1.0, 0.5] + 0.001 * rng.normal(size=300)
+    model, own = trained(CPRegressor(random_state=0), X, y, monkeypatch)
+    left_out = {one.name for one in model.plan_.choices if one.value == "no members"}
+    assert len(left_out) == 1  # neither has a share, but one is kept
+    assert left_out < {"factor penalties", "tensor prior"}
+    assert "linear" in {member.kind for member in own}
+    assert not left_out & {member.kind for member in own}
+    assert model.score(X, y) > 0.9999
+
+
+def test_pilots_are_compared_where_there_are_two_of_each_strategy():
+    for n, expected in ((300, True), (2000, False)):
+        plan = parts.plan_of(CPRegressor(), *table(n))
+        own = [SimpleNamespace(plan=one) for one in (plan, *plan.others)]
+        assert members.comparable(own) == expected
+        assert not members.comparable(own[:1])
+
+
+@pytest.mark.parametrize("interacts", [False, True])
+def test_only_what_has_a_share_is_trained_further_on_all_rows(interacts, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(600, 4))
+    y = 3 * X[:, 0] * X[:, 1] if interacts else np.sin(3 * X[:, 0]) + X[:, 1] ** 2
+    y = y + 0.1 * rng.normal(size=600)
+    finished = []
+    finish = StrategyTraining.finish_additive
+
+    def watched(one):
+        finished.append(one)
+        finish(one)
+
+    monkeypatch.setattr(StrategyTraining, "finish_additive", watched)
+    _, own = trained(CPRegressor(random_state=0), X, y, monkeypatch)
+    kinds = [member.kind for member in own]
+    assert bool(finished) == ("additive" in kinds) == (not interacts)
+    # Nothing is held out any more.
+    assert all(m.solution.held_out is None for m in own if m.kind in ("additive", "tensor prior"))

@@ -40,8 +40,8 @@ from polyadic.scale.reading import Part, Reading
 from polyadic.scale.sources import open_source
 from polyadic.scale.statistics import Learnt, Statistics, TargetStatistics, touched_shares
 from polyadic.scale.store import RowStore
-from polyadic.training.members import StrategyTraining
 from polyadic.training.model import explained_maps
+from polyadic.training.strategy_training import StrategyTraining
 from polyadic.training.streaming import AllRows, go_on
 
 # Rows of the sample that decides how to train, and held-out rows, at most; chosen by hand.

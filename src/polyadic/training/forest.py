@@ -12,7 +12,7 @@ latter on tables of a few thousand rows, and goes on where it stopped (docs/defa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from math import ceil
 
@@ -258,7 +258,7 @@ class TreeTraining:
         self.choices: list[Choice] = []
 
     def train(self) -> None:
-        """Grow trees without the rows of each fold, and once more with all rows."""
+        """Grow trees without the rows of each fold."""
         fits, plan = self.fits, self.plan
         if fits.out_of_time:
             return
@@ -273,7 +273,7 @@ class TreeTraining:
         for number in range(plan.n_members):
             k = number % n_forests
             self.members.append(self.member(number, kept[k], held_out[k]))
-        self.finish(best)
+        self.n_rounds = best
         places = {len(curve) - 1, best // _STEP - 1, *(2**k - 1 for k in range(2, 8))}
         told = [(k, curve[k]) for k in sorted(places) if k < len(curve)]
         why = ", ".join(f"{_STEP * (1 + k)}: {loss:.4g}" for k, loss in told)
@@ -314,11 +314,12 @@ class TreeTraining:
         step.epoch(loss, held_out=True)
         return self.fits.out_of_time
 
-    def finish(self, n_rounds: int) -> None:
-        """Grow trees once more with all rows: what was held out has served its purpose."""
+    def finish(self, kinds: Collection[str]) -> None:
+        """Grow trees with all rows, if they have a share: nothing need be held out any more."""
         fits = self.fits
-        if fits.fold_of is None or fits.out_of_time:
+        if NAME not in kinds or fits.fold_of is None or fits.out_of_time:
             return
+        n_rounds = self.n_rounds
         forest = self.forest(fits.rows, 0)
         fits.watch.expect(NAME, NAME, 0, n_rounds // _STEP)
         with fits.watch.step(NAME, NAME, n_rounds // _STEP) as step:

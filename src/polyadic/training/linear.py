@@ -7,7 +7,7 @@ Its penalty, L2 on the slopes of standardised columns, is chosen on held-out row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -273,16 +273,16 @@ class LinearTraining:
                 chosen += self.models(number, (strength,), chosen[0].slopes)
         for number in range(plan.n_members if fits.fold_of is None else len(chosen)):
             self.members.append(self.member(number, chosen[number % len(chosen)]))
-        self.finish(strength, chosen[0].slopes)
+        self.strength, self.start = strength, chosen[0].slopes
         told = ", ".join(f"{s:g}: {loss:.4g}" for s, loss in zip(_STRENGTHS, losses))
         self.choices.append(Choice(NAME, f"{strength:g}", f"held-out losses: {told}"))
 
-    def finish(self, strength: float, start: Slopes) -> None:
-        """Fit once more with all rows: what was held out has served its purpose."""
+    def finish(self, kinds: Collection[str]) -> None:
+        """Fit once more with all rows, if there is a share: nothing need be held out any more."""
         fits = self.fits
-        if fits.fold_of is None or fits.out_of_time:
+        if NAME not in kinds or fits.fold_of is None or fits.out_of_time:
             return
-        [whole] = self.solve(self.design, fits.rows, (strength,), start)
+        [whole] = self.solve(self.design, fits.rows, (self.strength,), self.start)
         for own in self.members:
             self.finished[NAME, own.number] = self.member(own.number, LinearTrial(whole))
 

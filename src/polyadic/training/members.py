@@ -1,14 +1,12 @@
 """Train the members: models that differ in their knots and held-out rows, and are averaged.
 
-For each strategy of a plan, the first fits are pilots: they try its ladder of strengths on held-out
-rows, and where it trains in epochs, how fast and how long to train. The members are then trained
-with what did best. The strategies are mixed by shares that held-out rows choose.
+The strategies of a plan are trained side by side, with linear models and trees beside them, and
+mixed by shares that held-out rows choose.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,39 +18,21 @@ from polyadic.data.rows import CodedRows
 from polyadic.data.slots import n_slots
 from polyadic.kernels.examples import Form, Needs
 from polyadic.kernels.losses import OWN
-from polyadic.networks.cp import CPCores
 from polyadic.solvers.blas import one_blas_thread
-from polyadic.solvers.contract import Deadline, Solution, Solver
+from polyadic.solvers.contract import Deadline, Solution
 from polyadic.solvers.inits import NearOne
 from polyadic.solvers.threads import MANY_SLOTS
 from polyadic.training import mixing
 from polyadic.training.checkpoints import Checkpoint
 from polyadic.training.compiling import prepare_fit
-from polyadic.training.fits import Fit, Fits, Pool, assign_folds, build_problem, hold_out
-from polyadic.training.forest import NAME, TreeTraining
+from polyadic.training.fits import Fits, Pool, assign_folds, build_problem, hold_out
+from polyadic.training.forest import TreeTraining
 from polyadic.training.linear import LinearTraining, possible
-from polyadic.training.merge import Member, usable
-from polyadic.training.plan import FINISHED, MEMBER, PILOT, Choice, Plan
+from polyadic.training.merge import Member
+from polyadic.training.plan import FINISHED, MEMBER, Choice, Plan
+from polyadic.training.shares import find_shares
+from polyadic.training.strategy_training import StrategyTraining, Trial
 from polyadic.training.watch import Listener, Watch
-
-_PILOTS_SHARE = 0.5  # of `max_time` that pilots may take; chosen by hand
-# Blocks of held-out rows, and the share of them in which a loss must fall; both chosen by hand.
-_BLOCKS, _MOST_BLOCKS = 10, 0.7
-# A longer training, or another rate, must lower the held-out loss by at least this share: of a gain
-# of one per cent by twice the epochs, less than half would be left for the next step.
-_LEAST_GAIN = 0.01
-# Members are trained this many times as long as is best for one: what a longer training adds is
-# partly noise, which their mean removes. Chosen on inner splits: 2 is no better.
-_LONGER_MEMBERS = 1.5
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One strength of the ladder, and the mean held-out loss of its pilots."""
-
-    strength: float
-    loss: float
-    pilots: list[Member] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -128,10 +108,15 @@ def train(
                     else one.train
                     for one in beside
                 ]
-                pool.side_by_side([*works, *(one.train for one in own)])
+                if comparable(own):
+                    pool.side_by_side([*works, *(one.pilot for one in own)])
+                    kept = worth_training(own, beside)
+                    pool.side_by_side([one.train_members for one in kept])
+                else:
+                    pool.side_by_side([*works, *(one.train for one in own)])
                 if extend is not None:
                     extend(own[0])
-                return _mix(own, beside, rows, held_out)
+                return _mix(own, beside)
     finally:
         watch.close()
 
@@ -163,239 +148,49 @@ def prepare_kernels(plan: Plan) -> None:
     prepare_fit(needs)
 
 
-class StrategyTraining:
-    """The pilots and members of one strategy."""
+def comparable(strategies: Sequence[StrategyTraining]) -> bool:
+    """Tell whether pilots can show that a strategy is not worth training further.
 
-    def __init__(self, fits: Fits):
-        self.fits, self.plan = fits, fits.plan
-        self.solver: Solver = fits.plan.solver
-        self.members: list[Member] = []
-        self.additive: list[Member] = []  # the additive models that a prior was learnt from
-        self.finished: dict[tuple[str, int], Member] = {}  # the same, trained further on all rows
-        self.trials: list[Trial] = []
-        self.choices: list[Choice] = []
-        self.seconds: dict[str, float] = {}
-        start = time.perf_counter()
-        end = fits.deadline
-        self.pilots_end = None if end is None else start + _PILOTS_SHARE * (end - start)
-
-    def train(self) -> None:
-        """Let pilots choose strength, rate and length, then train the members with them."""
-        plan, strategy = self.plan, self.plan.strategy
-        start = time.perf_counter()
-        self.try_ladder()
-        best = min(self.trials, key=lambda trial: trial.loss) if self.trials else None
-        strength = plan.ladder.strengths[0] if best is None else best.strength
-        lead = [] if best is None else best.pilots
-        if lead and plan.adapts_length:
-            lead = self.find_length(self.find_rate(lead))
-        piloted = time.perf_counter()
-        rank = strategy.member_rank(strength, plan.ranks)
-        if lead and self.fits.out_of_time:  # the pilots are all that there is
-            rank = plan.ranks[0]
-        keeps = strategy.keeps_pilots and rank == plan.ranks[0]
-        kept = lead[: plan.n_members] if keeps else []
-        if plan.ranks[0] < plan.ranks[1]:
-            self.choices.append(Choice("member rank", str(rank), "by what the pilots found"))
-        fits = [
-            Fit(number, strength, rank, self.solver, all_rows=not strategy.holds_out_rows)
-            for number in range(len(kept), plan.n_members)
-        ]
-        self.fits.watch.skip(plan.strategy.name, MEMBER, len(kept))
-        first = [] if kept else self.fits.run(MEMBER, fits[:1])
-        more = self.fits.run(MEMBER, fits[len(first) :], some_will_do=True)
-        own = [*kept, *first, *more]
-        self.members = [self.fits.on_all_columns(one) for one in own]
-        if strategy.learns_spreads and plan.mixed:
-            self.additive = [self.additive_member(one.number, False) for one in own]
-        if plan.finishes:
-            self.finish(own)
-        self.fits.problems.clear()
-        done = time.perf_counter()
-        self.seconds = {"pilots": piloted - start, "members": done - piloted}
-
-    @property
-    def no_more_pilots(self) -> bool:
-        """Whether the time of pilots is over."""
-        late = self.pilots_end is not None and time.perf_counter() >= self.pilots_end
-        return late or self.fits.watch.stopped
-
-    def groups(self) -> list[list[Member]]:
-        """Return the members whose shares are to be found: its own, and the additive ones."""
-        return [usable(self.members), *([self.additive] if self.additive else [])]
-
-    # ---- the strength ----------------------------------------------------------------------------
-
-    def try_ladder(self) -> None:
-        """Try the strengths of the ladder, then finer steps around the best so far.
-
-        Where the strategy says so, all but the first go on from an earlier pilot. While the best
-        strength is the lowest or the highest so far, the next one in that direction is tried.
-        """
-        ladder = self.plan.ladder
-        if len(ladder.strengths) == 1:
-            return
-        together = self.plan.strategy.continued_sweeps is None
-        first = len(ladder.strengths) if together else 1
-        self.try_strengths(ladder.strengths[:first])
-        self.try_strengths(ladder.strengths[first:])
-        for _ in range(ladder.n_beyond):
-            tried = sorted(trial.strength for trial in self.trials)
-            if len(tried) < 2:
-                break
-            best = self.best_trial().strength
-            if best in (tried[0], tried[-1]):
-                inner = tried[1] if best == tried[0] else tried[-2]
-                self.fits.expect(PILOT, ladder.n_pilots, ladder.n_pilots * self.solver.max_iter)
-                self.try_strengths([best * best / inner])
-        for step in ladder.refine:
-            best = self.best_trial().strength
-            self.try_strengths((best / step, best * step))
-
-    def best_trial(self) -> Trial:
-        """Return the trial of the lowest held-out loss."""
-        return min(self.trials, key=lambda trial: trial.loss)
-
-    def try_strengths(self, strengths: Iterable[float]) -> None:
-        """Train the pilots of each strength and average their held-out losses.
-
-        They go on from the best pilots so far, if the strategy says so: a neighbouring strength has
-        a neighbouring optimum.
-        """
-        strengths, ladder = list(strengths), self.plan.ladder
-        if not strengths or (self.trials and self.no_more_pilots):
-            return
-        if self.no_more_pilots:  # reading the table took the time: one strength must do
-            strengths = strengths[:1]
-        solver, n_pilots = self.solver, ladder.n_pilots
-        starts: list[CPCores | None] = [None] * n_pilots
-        sweeps = self.plan.strategy.continued_sweeps
-        if self.trials and sweeps is not None:
-            starts = [pilot.solution.cores for pilot in self.best_trial().pilots]
-            solver = solver.continued(sweeps)
-        fits = [
-            Fit(number, strength, self.plan.ranks[0], solver, start=starts[number])
-            for strength in strengths
-            for number in range(n_pilots)
-        ]
-        pilots = self.fits.run(PILOT, fits)
-        groups = [pilots[k : k + n_pilots] for k in range(0, len(pilots), n_pilots)]
-        losses = [self.mean_loss(group) for group in groups]
-        self.trials += [Trial(*trial) for trial in zip(strengths, losses, groups)]
-
-    # ---- rate and length -------------------------------------------------------------------------
-
-    def find_rate(self, lead: list[Member]) -> list[Member]:
-        """Return the pilots of the rate that does best: wide tables may bear a higher one.
-
-        The usual rate falls with the number of columns, since a step moves a product of many
-        factors; where few of the columns matter, that is too careful.
-        """
-        faster = self.plan.rates_to_try
-        for rate in faster:
-            if self.no_more_pilots:
-                break
-            solver = self.solver.with_rate(rate)
-            pilots = self.fits.run_more(PILOT, [pilot_fit(pilot, solver) for pilot in lead])
-            if not self.clearly_better(pilots, lead):
-                break
-            lead, self.solver = pilots, solver
-            self.choices.append(Choice("rate", f"{rate:.3g}", "lower held-out loss of pilots"))
-        return lead
-
-    def find_length(self, lead: list[Member]) -> list[Member]:
-        """Train the pilots twice as long each time, while that lowers the held-out loss clearly.
-
-        Each training has a cycle of rates of its own, from the start: to go on from the end of a
-        shorter one at the peak rate would first undo what that has found.
-        """
-        base = length = self.solver.continued().max_iter
-        while 2 * length <= self.plan.longest * base and not self.no_more_pilots:
-            solver = self.solver.lengthened(2 * length)
-            longer = self.fits.run_more(PILOT, [pilot_fit(pilot, solver) for pilot in lead])
-            if not self.clearly_better(longer, lead):
-                break
-            lead, self.solver, length = longer, solver, 2 * length
-        members_length = round(_LONGER_MEMBERS * length)
-        more = (members_length - base) * (self.plan.n_members - len(lead))
-        self.fits.expect(MEMBER, 0, more)
-        self.solver = self.solver.lengthened(members_length)
-        why = f"{_LONGER_MEMBERS:g} times the length at which a doubling gained pilots little"
-        self.choices.append(Choice("epochs", str(members_length), why))
-        return lead
-
-    def clearly_better(self, new: Sequence[Member], old: Sequence[Member]) -> bool:
-        """Tell whether the held-out loss has fallen by enough, and in most blocks of the rows.
-
-        A few rows may make most of the loss; that it falls in most blocks is no accident.
-        """
-        before, after = (self.block_losses(members) for members in (old, new))
-        gains = before - after
-        enough = gains.mean() > _LEAST_GAIN * abs(before.mean())
-        return bool(enough and np.mean(gains > 0) >= _MOST_BLOCKS)
-
-    def mean_loss(self, pilots: Sequence[Member]) -> float:
-        """Return the mean held-out loss; infinite if nothing was trained."""
-        if any(pilot.solution.held_out is None for pilot in pilots):
-            return np.inf
-        return float(np.mean(self.block_losses(pilots)))
-
-    def block_losses(self, members: Sequence[Member]) -> np.ndarray:
-        """Return the mean loss of every block of held-out rows."""
-        numbers = [member.number for member in members]
-        fits = self.fits
-        y, weight = mixing.held_out_targets(fits.rows, fits.held_out, fits.fold_of, numbers)
-        raw = mixing.held_out_raw(members, fits.fold_of, numbers)
-        blocks = np.array_split(np.arange(len(y)), min(_BLOCKS, len(y)))
-        loss = self.plan.loss
-        return np.array([loss.value(y[b], raw[b], weight[b]) for b in blocks if weight[b].any()])
-
-    def finish(self, own: Sequence[Member]) -> None:
-        """Let the members go on with all rows: what they held out has served its purpose.
-
-        Only those of a strategy that stops at an optimum, not by held-out rows.
-        """
-        solver = self.solver.continued(self.plan.strategy.continued_sweeps)
-        fits = [
-            Fit(one.number, one.strength, one.solution.cores.rank, solver, True, one.solution.cores)
-            for one in own
-        ]
-        for member in self.fits.run(FINISHED, fits, some_will_do=True):
-            whole = self.fits.on_all_columns(member)
-            for final in (whole, self.additive_member(member.number, True)):
-                self.finished[final.kind, final.number] = final
-
-    def additive_member(self, number: int, all_rows: bool) -> Member:
-        """Return the additive model that the prior of a member was learnt from, as a member."""
-        built = self.fits.problems[number, all_rows]
-        maps, problem = built.maps, built.whole
-        assert problem.prior is not None
-        cores = CPCores(
-            [np.zeros((m.dim, 1)) for m in maps],  # one term, which has no weight
-            np.zeros((1, problem.n_outputs)),
-            problem.intercept,
-            problem.prior.effects,
-        )
-        held_out = problem.held_out
-        raw = None if held_out is None else cores.contract(held_out.local)
-        return Member(maps, Solution(cores, held_out=raw), 0.0, number, "additive")
+    The one pilot of a long table says little, and threads would be idle while others wait for it.
+    """
+    return len(strategies) > 1 and all(one.plan.ladder.n_pilots > 1 for one in strategies)
 
 
-def pilot_fit(pilot: Member, solver: Solver) -> Fit:
-    """Return a fit of the same pilot by another solver."""
-    return Fit(pilot.number, pilot.strength, pilot.solution.cores.rank, solver)
+def worth_training(
+    strategies: Sequence[StrategyTraining], beside: Sequence[LinearTraining | TreeTraining]
+) -> list[StrategyTraining]:
+    """Return the strategies whose pilots have a share in a mixture of all, or else the best one."""
+    groups = [group for one in strategies for group in one.pilot_groups()]
+    groups += [group for one in beside for group in one.groups()]
+    fits = strategies[0].fits
+    groups, shares, _ = find_shares(groups, fits)
+    if len(groups) < 2 or fits.out_of_time:
+        return list(strategies)
+    by_kind = {group[0].kind: share for group, share in zip(groups, shares)}
+    own = [sum(by_kind.get(kind, 0.0) for kind in one.kinds) for one in strategies]
+    kept = [one for one, share in zip(strategies, own) if share > 0]
+    kept = kept or [min(strategies, key=lambda one: one.mean_loss(one.lead))]
+    for one in strategies:
+        if one not in kept:
+            one.leave_out(MEMBER, FINISHED)
+            why = "a mixture of pilots has no share of it"
+            one.choices.append(Choice(one.plan.strategy.name, "no members", why))
+    return kept
 
 
 def _mix(
-    strategies: Sequence[StrategyTraining],
-    beside: Sequence[LinearTraining | TreeTraining],
-    rows: CodedRows,
-    held_out: CodedRows | None,
+    strategies: Sequence[StrategyTraining], beside: Sequence[LinearTraining | TreeTraining]
 ) -> Training:
-    """Return the members of all strategies, with shares that held-out rows choose."""
+    """Return the members of all strategies, with shares that held-out rows choose.
+
+    Those that have a share are trained further, on all rows.
+    """
     every: list[StrategyTraining | LinearTraining | TreeTraining] = [*strategies, *beside]
     groups = [group for one in every for group in one.groups()]
-    groups, shares, choices = _find_shares(groups, strategies[0].fits, rows, held_out)
+    fits = strategies[0].fits
+    groups, shares, choices = find_shares(groups, fits)
+    used = {group[0].kind for group, share in zip(groups, shares) if share > 0}
+    fits.pool.side_by_side([partial(one.finish, used) for one in every])
     finished = {place: member for one in every for place, member in one.finished.items()}
     members = [
         finished_or_own
@@ -407,7 +202,7 @@ def _mix(
     ]
     attributes: dict[str, float] = {}
     for one in strategies:
-        attributes.update(one.plan.strategy.fitted_attributes(one.members[0].strength))
+        attributes.update(one.plan.strategy.fitted_attributes(one.strength))
     found = [choice for one in every for choice in one.choices]
     found += [_tried(one) for one in strategies[1:]]
     return Training(
@@ -419,82 +214,11 @@ def _mix(
     )
 
 
-def _find_shares(
-    groups: list[list[Member]], fits: Fits, rows: CodedRows, held_out: CodedRows | None
-) -> tuple[list[list[Member]], np.ndarray, list[Choice]]:
-    """Return the groups of members, their shares, and what is to be told of them."""
-    told = [group for group in groups if all(m.solution.held_out is not None for m in group)]
-    numbers = mixing.common_numbers(told) if told else []
-    loss, alone_will_do = fits.plan.loss, np.ones(1)
-    if not told:
-        return groups[:1], alone_will_do, []
-    if len(told) < 2 or not numbers:
-        own = [member.number for member in told[0]]
-        y, weight = mixing.held_out_targets(rows, held_out, fits.fold_of, own)
-        raw = mixing.held_out_raw(told[0], fits.fold_of, own)
-        return told[:1], alone_will_do, _held_out_losses(fits.plan, y, raw, weight)
-    groups = told
-    y, weight = mixing.held_out_targets(rows, held_out, fits.fold_of, numbers)
-    raws = np.array([mixing.held_out_raw(group, fits.fold_of, numbers) for group in groups])
-    shares = _shares(groups, numbers, fits, y, weight, raws)
-    mixed = loss.value(y, np.tensordot(shares, raws, 1), weight)
-    alone = [loss.value(y, raw, weight) for raw in raws]
-    text = ", ".join(f"{group[0].kind} {share:.2f}" for group, share in zip(groups, shares))
-    losses = ", ".join(f"{group[0].kind} {value:.4g}" for group, value in zip(groups, alone))
-    why = f"held-out loss {mixed:.4g}; alone: {losses}"
-    measured = _held_out_losses(fits.plan, y, np.tensordot(shares, raws, 1), weight)
-    return groups, shares, [Choice("shares", text, why), *measured]
-
-
-def _held_out_losses(
-    plan: Plan, y: np.ndarray, raw: np.ndarray, weight: np.ndarray
-) -> list[Choice]:
-    """Return the loss of held-out rows, and that of the constant that training starts from.
-
-    Not a choice, but what all of them came to: on the scale of the target in training.
-    """
-    found = plan.loss.value(y, raw, weight)
-    constant = plan.loss.value(y, np.broadcast_to(plan.intercept, raw.shape), weight)
-    return [
-        Choice("held-out loss", f"{found:.4g}", "of the model, on the scale of training"),
-        Choice("constant loss", f"{constant:.4g}", "of a constant prediction, on the same rows"),
-    ]
-
-
-def _shares(
-    groups: list[list[Member]],
-    numbers: list[int],
-    fits: Fits,
-    y: np.ndarray,
-    weight: np.ndarray,
-    raws: np.ndarray,
-) -> np.ndarray:
-    """Return the share of each group: first of the smooth ones, then of trees beside them."""
-    loss, kinds = fits.plan.loss, [group[0].kind for group in groups]
-    smooth = np.array([kind != NAME for kind in kinds])
-    shares = np.zeros(len(groups))
-    shares[smooth] = mixing.find_shares(loss, y, weight, raws[smooth])
-    if np.all(smooth):
-        return shares
-    some = mixing.some_rows(len(y), fits.plan.seed)
-    spread = np.zeros((0, len(some), raws.shape[2]))
-    if fits.fold_of is not None:  # otherwise the mean of all members predicts held-out rows
-        own = mixing.held_out_places(fits.fold_of, numbers)[some]
-        columns = [column[own] for column in fits.rows.columns]
-        used = [group for group, kind in zip(groups, kinds) if kind != NAME]
-        spread = mixing.deviations(used, shares[smooth], numbers, columns)
-    mixed, trees = np.tensordot(shares, raws, 1)[some], raws[kinds.index(NAME)][some]
-    asked = fits.plan.trees != "auto"
-    share = mixing.share_of_trees(loss, y[some], weight[some], mixed, trees, spread, asked)
-    return np.where(smooth, (1.0 - share) * shares, share)
-
-
 def _tried(one: StrategyTraining) -> Choice:
     """Return the strength that was chosen for a strategy, and those that were tried."""
     trials = sorted((trial.strength, trial.loss) for trial in one.trials)
     tried = ", ".join(f"{strength:.3g}: {loss:.4g}" for strength, loss in trials)
-    strength = f"{one.members[0].strength:.3g}"
-    return Choice(one.plan.strategy.name, strength, f"held-out losses: {tried}")
+    return Choice(one.plan.strategy.name, f"{one.strength:.3g}", f"held-out losses: {tried}")
 
 
 def _seconds(strategies: Sequence[StrategyTraining]) -> dict[str, float]:

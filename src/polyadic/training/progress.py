@@ -61,8 +61,8 @@ class Progress:
         self._costs = {key: own.cost for key, own in work.items()}
 
     def expect(self, key: Key, n_epochs: int) -> None:
-        """Expect more epochs; what is shown does not go back."""
-        self._left[key] += max(0, n_epochs)
+        """Expect more epochs, or fewer; what is shown does not go back."""
+        self._left[key] = max(0, self._left[key] + n_epochs)
 
     def begin(self, step: Step) -> None:
         """Show the phase of a step."""

@@ -24,9 +24,9 @@ from polyadic.solvers.contract import Solution, check
 from polyadic.solvers.loop import Schedule
 from polyadic.solvers.workers import Exchange, JointLoop
 from polyadic.training.fits import Fits
-from polyadic.training.members import StrategyTraining
 from polyadic.training.merge import Member
 from polyadic.training.plan import FINISHED, Choice
+from polyadic.training.strategy_training import StrategyTraining
 from polyadic.training.watch import Progressing
 
 _MOST_CHECKS = 50  # of the loss on held-out rows, in all passes; chosen by hand
