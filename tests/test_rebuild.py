@@ -163,6 +163,11 @@ FORGERIES = {
         reshape("classes", lambda a: a + np.uint32(2**30)),
         "Cannot load",
     ),
+    "an infinite class": (
+        THREE,
+        both(put("labels", "numbers"), reshape("classes", lambda _: np.array([0.0, 1.0, np.inf]))),
+        "finite",
+    ),
     "classes of no kind": (THREE, put("labels", "pickle"), "'pickle'"),
     "classes missing": (THREE, lambda header, _: header.pop("labels"), "Cannot load"),
     "no knots": (NAMED, reshape("maps.0.knots_", lambda a: a[:0]), "Cannot load"),

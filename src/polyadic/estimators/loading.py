@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,8 @@ def _check_whole(model: Any) -> None:
         classes = model.classes_
         if classes.ndim != 1 or not np.array_equal(np.unique(classes), classes):
             raise ValueError("the classes must be sorted and differ from each other.")
+        if any(isinstance(one, float) and not isfinite(one) for one in classes.tolist()):
+            raise ValueError("the classes must be finite.")
         if len(classes) < 2 or n_outputs != (1 if len(classes) == 2 else len(classes)):
             raise ValueError(f"{len(classes)} classes do not go with {n_outputs} outputs.")
     elif type(model._flat_target) is not bool or (model._flat_target and n_outputs > 1):
