@@ -31,7 +31,7 @@ from polyadic import CPClassifier, CPRegressor
 from polyadic.maps import Hat
 from polyadic.objective import prior
 from polyadic.solvers import loop
-from polyadic.training import forest, members, mixing, screening
+from polyadic.training import forest, members, mixing, screening, strategy_training
 from polyadic.training.strategies import FactorPenalties, MixedPrior
 
 SETS = [
@@ -79,11 +79,11 @@ def only(kind: str) -> Callable[[], Any]:
     Where it was not trained, as trees are not on short tables, the first strategy takes its place.
     """
 
-    def shares(groups, fits, rows, held_out):
+    def shares(groups, fits):
         own = [group for group in groups if group[0].kind == kind] or groups
         return own[:1], np.ones(1), []
 
-    return without(members, _find_shares=shares)
+    return without(members, find_shares=shares)
 
 
 def equal_shares(loss: Any, y: Any, weight: Any, raws: np.ndarray) -> np.ndarray:
@@ -98,7 +98,7 @@ def no_deviations(groups: Any, shares: Any, numbers: Any, columns: Any) -> np.nd
 
 def no_search(task: Any) -> screening.Screening:
     """Keep all columns, and start from no interaction."""
-    return screening.Screening(list(range(len(task.maps))), 0, 0, 0, [])
+    return screening.Screening(list(range(len(task.maps))), 0, 0, 0, [], True)
 
 
 def no_seeds(task: Any) -> screening.Screening:
@@ -134,7 +134,7 @@ SHARED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("equal shares", without(mixing, find_shares=equal_shares), {}),
     ("all columns, no search", without(screening, search=no_search), {}),
     ("no terms to start from", without(screening, search=no_seeds), {}),
-    ("one length for all tables", without(members, _LEAST_GAIN=np.inf), {}),
+    ("one length for all tables", without(strategy_training, _LEAST_GAIN=np.inf), {}),
     ("three members", nothing, {"n_members": 3}),
     ("rank 16", nothing, {"rank": 16}),
     ("rank 48", nothing, {"rank": 48}),

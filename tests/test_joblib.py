@@ -6,7 +6,7 @@ import pytest
 from joblib import parallel_config
 from joblib.parallel import get_active_backend
 
-from polyadic import CPRegressor
+from polyadic import CPClassifier, CPRegressor
 from polyadic.training.fits import Pool
 
 
@@ -20,6 +20,10 @@ def small_model():
     return CPRegressor(n_members=3, max_iter=3, trees=False, random_state=0)
 
 
+def mixed_model():
+    return CPClassifier(n_members=2, random_state=0)
+
+
 @pytest.mark.parametrize("name", ["threading", "loky", "multiprocessing", "sequential"])
 def test_joblibs_own_backends_stay_with_threads(name):
     with parallel_config(backend=name, n_jobs=2), Pool(2) as pool:
@@ -31,7 +35,8 @@ def test_joblibs_own_backends_stay_with_threads(name):
 def test_dask_finds_the_same_bits(tmp_path):
     distributed = needs.package("distributed")
     X, y = table()
-    alone = small_model().fit(X, y)
+    models = [(small_model, y), (mixed_model, y > 0)]
+    alone = [make().fit(X, target) for make, target in models]
     cluster = distributed.LocalCluster(
         n_workers=1,
         threads_per_worker=1,
@@ -41,6 +46,7 @@ def test_dask_finds_the_same_bits(tmp_path):
     )
     with cluster, distributed.Client(cluster), parallel_config(backend="dask"):
         assert "dask" in type(get_active_backend()[0]).__module__
-        spread = small_model().set_params(n_jobs=2).fit(X, y)
-    np.testing.assert_array_equal(spread.predict(X), alone.predict(X))
-    np.testing.assert_array_equal(spread.weights_, alone.weights_)
+        spread = [make().set_params(n_jobs=2).fit(X, target) for make, target in models]
+    for one, other in zip(spread, alone):
+        np.testing.assert_array_equal(one.raw(X), other.raw(X))
+        np.testing.assert_array_equal(one.weights_, other.weights_)

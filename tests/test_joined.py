@@ -174,3 +174,14 @@ def test_a_formula_of_trees_is_refused_by_name():
     model, _, _ = joined()
     with pytest.raises(ValueError, match="trees=False"):
         explain.coefficients(model)
+
+
+def test_trees_join_a_single_smooth_member_of_two_classes():
+    """Members of the prior learn from all rows, so that trees alone would predict held-out ones."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (400, 2))
+    y = X[:, 0] + X[:, 1] + 0.3 * rng.normal(size=400) > 0
+    model = CPClassifier(trees=True, n_members=1, random_state=0).fit(X, y)
+    assert model.plan_["strategy"] == "factor penalties"
+    assert "factor penalties" in model.plan_["shares"]
+    assert "trees" in model.plan_["shares"]

@@ -177,7 +177,7 @@ def test_a_strategy_whose_pilots_have_no_share_gets_no_members(monkeypatch):
     X = rng.normal(size=(300, 4))
     y = X @ [1.0, 2.0, -1.0, 0.5] + 0.001 * rng.normal(size=300)
     model, own = trained(CPRegressor(random_state=0), X, y, monkeypatch)
-    left_out = {one.name for one in model.plan_.choices if one.value == "no members"}
+    left_out = {one.value for one in model.plan_.choices if one.name == "left out"}
     assert len(left_out) == 1  # neither has a share, but one is kept
     assert left_out < {"factor penalties", "tensor prior"}
     assert "linear" in {member.kind for member in own}

@@ -13,6 +13,7 @@ import polyadic
 from polyadic import CPClassifier, CPRegressor, TNRegressor, explain
 from polyadic.data.columns import Columns
 from polyadic.data.rows import CodedRows
+from polyadic.estimators import streamed
 from polyadic.maps import Hat
 from polyadic.objective.losses import SquaredError
 from polyadic.objective.penalties import ridge
@@ -22,6 +23,7 @@ from polyadic.scale.store import RowStore
 from polyadic.solvers.adam import Adam
 from polyadic.solvers.blockwise import BlockLoop
 from polyadic.solvers.inits import NearOne
+from polyadic.training import members, streaming
 
 
 @pytest.fixture
@@ -457,3 +459,22 @@ def test_only_the_columns_that_are_asked_for_are_read(tmp_path):
     assert model.feature_names_in_.tolist() == ["b", "a"]
     with pytest.raises(ValueError, match="has no column 'c'"):
         polyadic.scale.open_source(folder, columns=["c"])
+
+
+def test_a_sample_of_few_distinct_rows_leaves_out_no_strategy(monkeypatch):
+    """Members go on over all rows, of which a sample of few distinct rows says little."""
+    given = []
+
+    def go_on(training, *args, **kwargs):
+        given.append((len(training.members), len(training.fits.problems)))
+        return streaming.go_on(training, *args, **kwargs)
+
+    monkeypatch.setattr(members, "comparable", lambda strategies: True)
+    monkeypatch.setattr(members, "worth_training", lambda strategies, beside: [])
+    monkeypatch.setattr(streamed, "go_on", go_on)
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 10, 5000), rng.integers(0, 8, 5000)
+    table = pa.table({"a": a, "b": b, "y": np.round(a % 3 + b / 2 + rng.normal(size=5000))})
+    model = CPRegressor(memory=TINY, n_members=2, random_state=0)
+    model.fit(lambda: table.to_batches(max_chunksize=1000), "y")
+    assert given == [(2, 0)]  # and no problem of the sample takes memory any more

@@ -253,11 +253,11 @@ class Fits:
             held_rows = None if held_rows is None else held_rows.restricted(self.columns)
             own = build_problem(plan, own_maps, rows.restricted(self.columns), held_rows)
         self.leave_if_stopped()
-        known = self.problems.get((number, False)) if all_rows and plan.finishes else None
-        if known is not None and known.whole.prior is not None:
+        if all_rows and plan.finishes:
             # A tenth more rows change the spreads by little, and learning them takes long.
-            prior = replace(known.whole.prior, n_rows=whole.effective_rows)
-            whole = replace(whole, prior=prior)
+            prior = self.built(number, False).whole.prior
+            assert prior is not None
+            whole = replace(whole, prior=replace(prior, n_rows=whole.effective_rows))
         else:
             whole = plan.strategy.prepare(whole, maps, self.is_over)
         own = replace(own, rows=replace(own.rows, y=whole.y))

@@ -29,7 +29,7 @@ from polyadic.training.fits import Fits, Pool, assign_folds, build_problem, hold
 from polyadic.training.forest import TreeTraining
 from polyadic.training.linear import LinearTraining, possible
 from polyadic.training.merge import Member
-from polyadic.training.plan import FINISHED, MEMBER, Choice, Plan
+from polyadic.training.plan import MEMBER, Choice, Plan
 from polyadic.training.shares import find_shares
 from polyadic.training.strategy_training import StrategyTraining, Trial
 from polyadic.training.watch import Listener, Watch
@@ -108,7 +108,8 @@ def train(
                     else one.train
                     for one in beside
                 ]
-                if comparable(own):
+                # What goes on over other rows than these is trained in any case.
+                if extend is None and comparable(own):
                     pool.side_by_side([*works, *(one.pilot for one in own)])
                     kept = worth_training(own, beside)
                     pool.side_by_side([one.train_members for one in kept])
@@ -160,11 +161,13 @@ def worth_training(
     strategies: Sequence[StrategyTraining], beside: Sequence[LinearTraining | TreeTraining]
 ) -> list[StrategyTraining]:
     """Return the strategies whose pilots have a share in a mixture of all, or else the best one."""
+    fits = strategies[0].fits
+    if fits.out_of_time:
+        return list(strategies)
     groups = [group for one in strategies for group in one.pilot_groups()]
     groups += [group for one in beside for group in one.groups()]
-    fits = strategies[0].fits
     groups, shares, _ = find_shares(groups, fits)
-    if len(groups) < 2 or fits.out_of_time:
+    if len(groups) < 2:
         return list(strategies)
     by_kind = {group[0].kind: share for group, share in zip(groups, shares)}
     own = [sum(by_kind.get(kind, 0.0) for kind in one.kinds) for one in strategies]
@@ -172,9 +175,9 @@ def worth_training(
     kept = kept or [min(strategies, key=lambda one: one.mean_loss(one.lead))]
     for one in strategies:
         if one not in kept:
-            one.leave_out(MEMBER, FINISHED)
-            why = "a mixture of pilots has no share of it"
-            one.choices.append(Choice(one.plan.strategy.name, "no members", why))
+            one.leave_out()
+            why = "gets no members: a mixture of pilots has no share of it"
+            one.choices.append(Choice("left out", one.plan.strategy.name, why))
     return kept
 
 

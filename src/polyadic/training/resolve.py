@@ -397,6 +397,8 @@ def _allows_prior(params: CPSettings, init: inits.Init, loss: Loss) -> tuple[boo
         return False, "penalties are given"
     if init != inits.NearOne():
         return False, "an init is given"
+    if params.trees != "auto" and params.trees:
+        return False, "trees=True needs members that hold rows out"
     if loss.location_scale:
         return False, "for losses on the scale of the target"
     return True, ""

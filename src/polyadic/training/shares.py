@@ -24,7 +24,9 @@ def find_shares(
         own = [member.number for member in told[0]]
         y, weight = mixing.held_out_targets(fits.rows, fits.held_out, fits.fold_of, own)
         raw = mixing.held_out_raw(told[0], fits.fold_of, own)
-        return told[:1], alone_will_do, _held_out_losses(fits.plan, y, raw, weight)
+        only = Choice("shares", f"{told[0][0].kind} 1.00", "nothing else can be compared")
+        found = _held_out_losses(fits.plan, y, raw, weight)
+        return told[:1], alone_will_do, [only, *found] if fits.plan.mixed else found
     groups = told
     y, weight = mixing.held_out_targets(fits.rows, fits.held_out, fits.fold_of, numbers)
     raws = np.array([mixing.held_out_raw(group, fits.fold_of, numbers) for group in groups])

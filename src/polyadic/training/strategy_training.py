@@ -58,6 +58,7 @@ class StrategyTraining:
         self.kinds = [fits.plan.strategy.name]  # of its members
         if fits.plan.strategy.learns_spreads:
             self.kinds.append(ADDITIVE)
+        self.more_epochs = 0  # of members, than the plan counts
         self.choices: list[Choice] = []
         self.seconds: dict[str, float] = {}
         start = time.perf_counter()
@@ -84,6 +85,7 @@ class StrategyTraining:
         """Train the members with what the pilots chose."""
         plan, strategy, lead = self.plan, self.plan.strategy, self.lead
         start = time.perf_counter()
+        self.fits.expect(MEMBER, 0, self.more_epochs)
         rank = strategy.member_rank(self.strength, plan.ranks)
         if lead and self.fits.out_of_time:  # the pilots are all that there is
             rank = plan.ranks[0]
@@ -100,6 +102,8 @@ class StrategyTraining:
         more = self.fits.run(MEMBER, fits[len(first) :], some_will_do=True)
         self.own = [*kept, *first, *more]
         self.members, self.additive = self.whole(self.own)
+        if not plan.finishes:
+            self.fits.problems.clear()
         self.seconds["members"] = time.perf_counter() - start
 
     def whole(self, own: Sequence[Member]) -> tuple[list[Member], list[Member]]:
@@ -124,11 +128,16 @@ class StrategyTraining:
         """Return the same of the pilots that did best."""
         return _groups(*self.whole(self.lead))
 
-    def leave_out(self, *kinds: str) -> None:
-        """Tell those who watch that steps of these kinds will not be taken."""
-        for kind in kinds:
-            work = self.plan.work[self.plan.strategy.name, kind]
-            self.fits.expect(kind, -work.n_steps, -work.n_epochs)
+    def leave_out(self) -> None:
+        """Train no members."""
+        self.do_not_expect(MEMBER)
+        self.do_not_expect(FINISHED)
+        self.fits.problems.clear()
+
+    def do_not_expect(self, kind: str) -> None:
+        """Tell those who watch that the steps of this kind will not be taken."""
+        work = self.plan.work[self.plan.strategy.name, kind]
+        self.fits.expect(kind, -work.n_steps, -work.n_epochs)
 
     # ---- the strength ----------------------------------------------------------------------------
 
@@ -223,8 +232,7 @@ class StrategyTraining:
                 break
             lead, self.solver, length = longer, solver, 2 * length
         members_length = round(_LONGER_MEMBERS * length)
-        more = (members_length - base) * (self.plan.n_members - len(lead))
-        self.fits.expect(MEMBER, 0, more)
+        self.more_epochs = (members_length - base) * (self.plan.n_members - len(lead))
         self.solver = self.solver.lengthened(members_length)
         why = f"{_LONGER_MEMBERS:g} times the length at which a doubling gained pilots little"
         self.choices.append(Choice("epochs", str(members_length), why))
@@ -267,7 +275,7 @@ class StrategyTraining:
             if self.plan.strategy.name in kinds:
                 works.append(self.finish_members)
             else:
-                self.leave_out(FINISHED)
+                self.do_not_expect(FINISHED)
             self.fits.pool.side_by_side(works)
             self.seconds["members"] += time.perf_counter() - start
         self.fits.problems.clear()
