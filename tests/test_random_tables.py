@@ -1,7 +1,7 @@
 """Tables drawn by hypothesis: a fit predicts finite numbers for its own rows, or refuses them.
 
 `torture/tables.py` draws tables of nasty columns by the thousand. Here the numbers and texts are
-drawn one by one, and what fails is made as small as it can be.
+drawn one by one, the same at every run, and what fails is made as small as it can be.
 """
 
 import numpy as np
@@ -46,12 +46,12 @@ def check(model, X, y, path):
 
 
 @given(table=tables(FINITE))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, derandomize=True)
 def test_any_numbers_and_texts_are_fitted_or_refused(table, tmp_path_factory):
     check(CPRegressor(**FAST), *table, tmp_path_factory.getbasetemp() / "regressor")
 
 
 @given(table=tables(st.integers(0, 2)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, derandomize=True)
 def test_any_table_of_classes_is_fitted_or_refused(table, tmp_path_factory):
     check(CPClassifier(**FAST), *table, tmp_path_factory.getbasetemp() / "classifier")
