@@ -44,7 +44,7 @@ class Listener(Protocol):
         """Hear how much work is expected of each part and kind, and how many steps at most."""
 
     def expect(self, key: Key, n_epochs: int) -> None:
-        """Hear that there are more epochs than was said before."""
+        """Hear that there are more epochs than was said before, or fewer."""
 
     def begin(self, step: Step) -> None:
         """Hear that a step begins."""
@@ -100,7 +100,7 @@ class Watch:
         self._tell(lambda one: one.start(work, most_steps))
 
     def expect(self, part: str, kind: str, n_steps: int, n_epochs: int) -> None:
-        """Tell that there are more steps and epochs than was said before."""
+        """Tell that there are more steps and epochs than was said before, or fewer."""
         self._expected[part, kind] += n_steps
         self._tell(lambda one: one.expect((part, kind), n_epochs))
 
