@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from polyadic.kernels.jit import inner, jit
-from polyadic.kernels.simd import LANES, PAD, fill, load, store, total
+from polyadic.kernels.simd import LANES, PAD, fill, load, peek, store, total
 
 BLOCK = 64  # rows that are gathered at once, so that they stay in the cache
 _ZERO = np.float32(0)
@@ -94,14 +94,14 @@ def add_products(left, right, begin, n_rows, width, out):
             for i in range(n_rows):
                 x = load(right, begin + i * width + r)
                 at = i * width + q
-                a = a + fill(left, left[at]) * x
-                b = b + fill(left, left[at + 1]) * x
-                c = c + fill(left, left[at + 2]) * x
-                d = d + fill(left, left[at + 3]) * x
-                e = e + fill(left, left[at + 4]) * x
-                f = f + fill(left, left[at + 5]) * x
-                g = g + fill(left, left[at + 6]) * x
-                h = h + fill(left, left[at + 7]) * x
+                a = a + fill(left, peek(left, at)) * x
+                b = b + fill(left, peek(left, at + 1)) * x
+                c = c + fill(left, peek(left, at + 2)) * x
+                d = d + fill(left, peek(left, at + 3)) * x
+                e = e + fill(left, peek(left, at + 4)) * x
+                f = f + fill(left, peek(left, at + 5)) * x
+                g = g + fill(left, peek(left, at + 6)) * x
+                h = h + fill(left, peek(left, at + 7)) * x
             store(out, to, a)
             store(out, to + width, b)
             store(out, to + 2 * width, c)
@@ -136,7 +136,7 @@ def _outer(weights, width, only, out):
 def _scale_rows(source, at, scale, n_rows, width, out):
     """Write the rows that start at source[at], each multiplied by its scale."""
     for i in range(n_rows):
-        v = fill(source, scale[i])
+        v = fill(source, peek(scale, i))
         for r in range(i * width, (i + 1) * width, LANES):
             store(out, r, v * load(source, at + r))
 
@@ -214,41 +214,51 @@ def _cell_moments(workspace, width, rows, slots, n_slots, curvature, kind, plain
 
 
 @inner
-def _complete(pairs, ones, n_slots, width, plain):
-    """Fill the lower triangles; if not `plain`, the moments of the constant are sums over slots."""
-    for a in range(n_slots):
-        for b in range(a, n_slots):
-            mirror(pairs[a * n_slots + b], width)
-    for a in range(n_slots + 1):
-        mirror(ones[a], width)
-    if not plain:
-        for a in range(n_slots):
-            for b in range(n_slots):
-                other = min(a, b) * n_slots + max(a, b)
-                for q in range(width * width):
-                    ones[1 + a, q] += pairs[other, q]
-            for q in range(width * width):
-                ones[0, q] += ones[1 + a, q]
+def _add_product(left, right, at, out, to, count):
+    """Add `count` products of numbers of left and right, from `at` on, to those of out."""
+    for q in range(0, count, LANES):
+        v = load(out, to + q) + load(left, at + q) * load(right, at + q)
+        store(out, to + q, v)
 
 
 @inner
-def _scatter(pairs, ones, mix, cell, n_slots, width, constant, system):
-    """Add a cell's moments, multiplied entry by entry by C C', to the normal matrix."""
-    band, sides, ld, n_sides = system.band, system.sides, system.ld, width + LANES
+def _scatter(pairs, mix, cell, n_slots, width, system):
+    """Add a cell's moments, multiplied entry by entry by C C', to the band."""
+    band, ld = system.band, system.ld
     for a in range(n_slots):
-        for r in range(width):
-            variable = (cell + a) * width + r
-            for b in range(a, n_slots):
-                at, to = a * n_slots + b, variable * ld + (b - a) * width - r
-                for q in range(r if a == b else 0, width):
-                    band[to + q] += mix[r * width + q] * pairs[at, r * width + q]
-            if constant:
-                to = variable * n_sides
-                for q in range(width):
-                    sides[to + q] += mix[r * width + q] * ones[1 + a, r * width + q]
-    if constant:
-        for q in range(width * width):
-            system.corner[q] += mix[q] * ones[0, q]
+        for b in range(a, n_slots):
+            own = pairs[a * n_slots + b]
+            mirror(own, width)
+            for r in range(width):
+                # What vectors write before a diagonal is never read.
+                q = r - r % LANES if a == b else 0
+                to = ((cell + a) * width + r) * ld + (b - a) * width - r
+                _add_product(mix, own, r * width + q, band, to + q, width - q)
+
+
+@inner
+def _scatter_constant(pairs, ones, mix, cell, n_slots, width, plain, system):
+    """Do the same for the constant: if not `plain`, its moments are sums over the slots."""
+    if plain:
+        for a in range(n_slots + 1):
+            mirror(ones[a], width)
+        _add_product(mix, ones[0], 0, system.corner, 0, width * width)
+    for a in range(n_slots):
+        if plain:
+            _add_to_sides(ones[1 + a], mix, cell + a, width, system.sides)
+            continue
+        for b in range(n_slots):
+            own = pairs[min(a, b) * n_slots + max(a, b)]
+            _add_to_sides(own, mix, cell + a, width, system.sides)
+            _add_product(mix, own, 0, system.corner, 0, width * width)
+
+
+@inner
+def _add_to_sides(moments, mix, element, width, sides):
+    """Add moments of the constant with one element, multiplied entry by entry by C C'."""
+    for r in range(width):
+        to = (element * width + r) * (width + LANES)
+        _add_product(mix, moments, r * width, sides, to, width)
 
 
 @jit
@@ -266,11 +276,12 @@ def normal_equations(product, width, weights, slots, model, workspace, system):
             begin, end = slots.bounds[cell], slots.bounds[cell + 1]
             if begin == end:
                 continue
-            _clear(pairs)
-            _clear(ones)
             none = cell == n_cells - 1  # rows with a missing value have no slots
             n_slots = 0 if none else slots.value.shape[1]
             plain = slots.constant and (none or not slots.unity)
+            _clear(pairs)
+            if plain:
+                _clear(ones)
             for at in range(begin, end, BLOCK):
                 rows = slots.order[at : min(at + BLOCK, end)]
                 _gather(product, width, rows, workspace.buffer)
@@ -279,8 +290,11 @@ def normal_equations(product, width, weights, slots, model, workspace, system):
                         workspace.buffer, width, weights, rows, slots, model.slope, system.gradient
                     )
                 _cell_moments(workspace, width, rows, slots, n_slots, model.curvature, k, plain)
-            _complete(pairs, ones, n_slots, width, plain)
-            _scatter(pairs, ones, workspace.mix, cell, n_slots, width, slots.constant, system)
+            _scatter(pairs, workspace.mix, cell, n_slots, width, system)
+            if slots.constant:
+                _scatter_constant(
+                    pairs, ones, workspace.mix, cell, n_slots, width, plain, system
+                )
 
 
 @inner

@@ -2,8 +2,9 @@
 
 The band is factorised as L L', and the constant is eliminated by its Schur complement. The padding
 of the rank has zero rows, which a small number on the diagonal, the floor, keeps from being
-singular. Columns are taken in panels of four: what lies behind a panel is then read and written
-once for all four, while each of its entries changes in the same order as without panels.
+singular. Columns are taken in panels of eight: what lies behind a panel is then read and written
+once for all eight, four columns at a time, which stay in registers while each of their entries
+changes in the same order as without panels.
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ from typing import NamedTuple
 import numpy as np
 
 from polyadic.kernels.jit import inner, jit
-from polyadic.kernels.simd import LANES, fill, load, padded, store, total
+from polyadic.kernels.simd import LANES, fill, load, padded, peek, store, total
 
-# Columns that are eliminated at once. The kernels name them one by one: their vectors and those of
-# the target fill the registers of AVX2. All widths are multiples of it.
-PANEL = 4
+PANEL = 8  # columns that are eliminated at once; all widths are multiples of it
+TILE = 4  # columns behind a panel that change at once: their vectors are in registers
+BLOCK = 32  # rows of sides that stay in the cache while the corner changes
 
 
 def _row_length(reach: int) -> int:
-    """Return the length of a row of a band: its entries, and zeros that vectors may read."""
-    return padded(reach + PANEL + LANES - 1)
+    """Return the length of a row of a band.
+
+    After its entries it has zeros that vectors may read, and then room for what vectors write
+    before the diagonal of the next row: such numbers are never read.
+    """
+    return padded(reach + PANEL + LANES - 1 + max(LANES, TILE) - 1)
 
 
 class System(NamedTuple):
@@ -156,62 +161,95 @@ def _factorise(band, n, ld, reach):
     band : (n * ld,), column i from its diagonal down, `reach` entries below it and zeros after.
     """
     for i in range(0, n, PANEL):
-        for own in range(i, i + PANEL):
-            at = own * ld
-            if not band[at] > 0.0:
-                return False
-            inverse = fill(band, 1.0 / np.sqrt(band[at]))
-            for k in range(at, at + reach + 1, LANES):
-                store(band, k, inverse * load(band, k))
-            for j in range(1, i + PANEL - own):
-                x, to = fill(band, band[at + j]), (own + j) * ld - j
-                for k in range(j, reach + 1, LANES):
-                    store(band, to + k, load(band, to + k) - x * load(band, at + k))
-        # Row i + t of the four columns is at their number below plus t.
-        a, b, c, d = i * ld, (i + 1) * ld - 1, (i + 2) * ld - 2, (i + 3) * ld - 3
-        for j in range(PANEL, min(reach + PANEL, n - i)):
-            if _are_zero(band, a + j, b + j, c + j, d + j):  # always so between categories
+        if not _factorise_panel(band, i, ld, reach):
+            return False
+        # Row i + t of panel column p is at p * (ld - 1) + t after `first`.
+        first, end = i * ld, min(reach + PANEL, n - i)
+        for j in range(PANEL, end, TILE):
+            if _are_zero(band, first + j, ld - 1):  # always so between categories
                 continue
-            va, vb = fill(band, band[a + j]), fill(band, band[b + j])
-            vc, vd = fill(band, band[c + j]), fill(band, band[d + j])
-            to = (i + j) * ld - j
+            to = first + j * (ld - 1)
             for k in range(j, reach + PANEL, LANES):
-                x = load(band, to + k) - va * load(band, a + k) - vb * load(band, b + k)
-                store(band, to + k, x - vc * load(band, c + k) - vd * load(band, d + k))
+                at = to + k
+                a, b = load(band, at), load(band, at + ld - 1)
+                c, d = load(band, at + 2 * (ld - 1)), load(band, at + 3 * (ld - 1))
+                for p in range(PANEL):
+                    own = first + p * (ld - 1)
+                    x = load(band, own + k)
+                    a = a - fill(band, peek(band, own + j)) * x
+                    b = b - fill(band, peek(band, own + j + 1)) * x
+                    c = c - fill(band, peek(band, own + j + 2)) * x
+                    d = d - fill(band, peek(band, own + j + 3)) * x
+                store(band, at, a)
+                store(band, at + ld - 1, b)
+                store(band, at + 2 * (ld - 1), c)
+                store(band, at + 3 * (ld - 1), d)
     return True
 
 
 @inner
-def _are_zero(array, a, b, c, d):
-    """Return whether four entries of an array are all zero."""
-    return array[a] == 0.0 and array[b] == 0.0 and array[c] == 0.0 and array[d] == 0.0
+def _factorise_panel(band, i, ld, reach):
+    """Factorise the columns of a panel, which those before it have been taken off already."""
+    for j in range(PANEL):
+        own = (i + j) * ld
+        to = own - j  # row i + k of this column is at k after it
+        for k in range(j, reach + PANEL, LANES):
+            v = load(band, to + k)
+            for p in range(j):
+                at = (i + p) * ld - p
+                v = v - fill(band, peek(band, at + j)) * load(band, at + k)
+            store(band, to + k, v)
+        if not band[own] > 0.0:
+            return False
+        inverse = fill(band, 1.0 / np.sqrt(band[own]))
+        for k in range(own, own + reach + 1, LANES):
+            store(band, k, inverse * load(band, k))
+    return True
+
+
+@inner
+def _are_zero(band, at, step):
+    """Return whether the multipliers of a tile are all zero: TILE numbers per panel column."""
+    for p in range(PANEL):
+        for k in range(at + p * step, at + p * step + TILE):
+            if band[k] != 0.0:
+                return False
+    return True
 
 
 @inner
 def _forward(band, n, ld, reach, sides, count):
     """Overwrite the right-hand sides : (n * count,) by L^-1 of them."""
     for i in range(0, n, PANEL):
-        for own in range(i, i + PANEL):
-            at, inverse = own * count, fill(sides, 1.0 / band[own * ld])
-            for k in range(at, at + count, LANES):
-                store(sides, k, inverse * load(sides, k))
-            for j in range(1, i + PANEL - own):
-                x = fill(sides, band[own * ld + j])
-                for k in range(at, at + count, LANES):
-                    to = k + j * count
-                    store(sides, to, load(sides, to) - x * load(sides, k))
-        a, b, c, d = i * ld, (i + 1) * ld - 1, (i + 2) * ld - 2, (i + 3) * ld - 3
-        first = i * count
-        for j in range(PANEL, min(reach + PANEL, n - i)):
-            if _are_zero(band, a + j, b + j, c + j, d + j):
+        first = i * ld
+        for j in range(PANEL):
+            to, inverse = (i + j) * count, fill(sides, 1.0 / band[(i + j) * ld])
+            for k in range(0, count, LANES):
+                v = load(sides, to + k)
+                for p in range(j):
+                    v = v - fill(sides, peek(band, first + p * (ld - 1) + j)) * load(
+                        sides, (i + p) * count + k
+                    )
+                store(sides, to + k, inverse * v)
+        for j in range(PANEL, min(reach + PANEL, n - i), TILE):
+            if _are_zero(band, first + j, ld - 1):
                 continue
-            va, vb = fill(sides, band[a + j]), fill(sides, band[b + j])
-            vc, vd = fill(sides, band[c + j]), fill(sides, band[d + j])
-            for k in range(first, first + count, LANES):
-                to = k + j * count
-                x = load(sides, to) - va * load(sides, k) - vb * load(sides, k + count)
-                x = x - vc * load(sides, k + 2 * count) - vd * load(sides, k + 3 * count)
-                store(sides, to, x)
+            to = (i + j) * count
+            for k in range(0, count, LANES):
+                at = to + k
+                a, b = load(sides, at), load(sides, at + count)
+                c, d = load(sides, at + 2 * count), load(sides, at + 3 * count)
+                for p in range(PANEL):
+                    own = first + p * (ld - 1) + j
+                    x = load(sides, (i + p) * count + k)
+                    a = a - fill(sides, peek(band, own)) * x
+                    b = b - fill(sides, peek(band, own + 1)) * x
+                    c = c - fill(sides, peek(band, own + 2)) * x
+                    d = d - fill(sides, peek(band, own + 3)) * x
+                store(sides, at, a)
+                store(sides, at + count, b)
+                store(sides, at + 2 * count, c)
+                store(sides, at + 3 * count, d)
 
 
 @inner
@@ -306,17 +344,26 @@ def _eliminate(sides, n, width, corner, rest):
     Of the corner, only the upper triangle is written, and a part of the lower one.
     """
     count = width + LANES
-    for i in range(0, n, PANEL):
-        a = i * count
-        b, c, d = a + count, a + 2 * count, a + 3 * count
-        for j in range(i, i + PANEL):
-            own = j * count
-            for r in range(width):
-                rest[r] -= sides[own + r] * sides[own + width]
-        for q in range(width):
-            va, vb = fill(sides, sides[a + q]), fill(sides, sides[b + q])
-            vc, vd = fill(sides, sides[c + q]), fill(sides, sides[d + q])
+    for begin in range(0, n, BLOCK):
+        end = min(begin + BLOCK, n)
+        for r in range(0, width, LANES):
+            v = load(rest, r)
+            for i in range(begin, end):
+                v = v - fill(rest, peek(sides, i * count + width)) * load(sides, i * count + r)
+            store(rest, r, v)
+        for q in range(0, width, TILE):
             for r in range(q - q % LANES, width, LANES):
                 to = q * width + r
-                x = load(corner, to) - va * load(sides, a + r) - vb * load(sides, b + r)
-                store(corner, to, x - vc * load(sides, c + r) - vd * load(sides, d + r))
+                a, b = load(corner, to), load(corner, to + width)
+                c, d = load(corner, to + 2 * width), load(corner, to + 3 * width)
+                for i in range(begin, end):
+                    at = i * count + q
+                    x = load(sides, i * count + r)
+                    a = a - fill(corner, peek(sides, at)) * x
+                    b = b - fill(corner, peek(sides, at + 1)) * x
+                    c = c - fill(corner, peek(sides, at + 2)) * x
+                    d = d - fill(corner, peek(sides, at + 3)) * x
+                store(corner, to, a)
+                store(corner, to + width, b)
+                store(corner, to + 2 * width, c)
+                store(corner, to + 3 * width, d)

@@ -23,6 +23,7 @@ from polyadic.kernels.simd import (
     LINE,
     fill,
     load,
+    peek,
     prefetch,
     store,
     total,
@@ -75,7 +76,7 @@ def fetch(table, gradient, width, slots, first, index, value, order, begin, end,
             for p in range(begin, end):
                 row = order[p] * slots[-1]
                 for s in range(row + slots[n], row + slots[n + 1]):
-                    k = np.intp(index[s]) * width
+                    k = np.intp(peek(index, s)) * width
                     for r in range(k, k + width, LINE):
                         prefetch(table, r)
                         prefetch(gradient, r)
@@ -115,8 +116,8 @@ def forward(
             if is_dense(dense, n):
                 pass
             elif right - left == 2:
-                a, b = np.intp(index[left]) * width, np.intp(index[left + 1]) * width
-                va, vb = fill(table, value[left]), fill(table, value[left + 1])
+                a, b = np.intp(peek(index, left)) * width, np.intp(peek(index, left + 1)) * width
+                va, vb = fill(table, peek(value, left)), fill(table, peek(value, left + 1))
                 for r in range(0, width, LANES):
                     m = va * load(table, a + r) + vb * load(table, b + r)
                     store(factors, at + r, m + one * load(table, base + r))
@@ -124,7 +125,7 @@ def forward(
                 for r in range(0, width, LANES):
                     m = one * load(table, base + r)
                     for s in range(left, right):
-                        m = m + fill(table, value[s]) * load(table, np.intp(index[s]) * width + r)
+                        m = m + fill(table, peek(value, s)) * load(table, np.intp(peek(index, s)) * width + r)
                     store(factors, at + r, m)
             for r in range(0, width, LANES):
                 store(prefix, to + width + r, load(prefix, to + r) * load(factors, at + r))
@@ -146,7 +147,7 @@ def _tiled_forward(table, slots, first, constant, index, value, order, begin, en
             m0, m1 = one * load(table, k), one * load(table, k + LANES)
             m2, m3 = one * load(table, k + 2 * LANES), one * load(table, k + 3 * LANES)
             for s in range(row + slots[n], row + slots[n + 1]):
-                k, v = np.intp(index[s]) * TILE, fill(table, value[s])
+                k, v = np.intp(peek(index, s)) * TILE, fill(table, peek(value, s))
                 m0, m1 = m0 + v * load(table, k), m1 + v * load(table, k + LANES)
                 m2 = m2 + v * load(table, k + 2 * LANES)
                 m3 = m3 + v * load(table, k + 3 * LANES)
@@ -207,13 +208,13 @@ def _dense_column(table, width, slots, first, constant, n, value, order, begin, 
             for s in range(n_own):
                 at = core + s * width + r
                 t0, t1, t2 = load(table, at), load(table, at + LANES), load(table, at + 2 * LANES)
-                v = fill(table, value[v0 + s])
+                v = fill(table, peek(value, v0 + s))
                 a0, a1, a2 = a0 + v * t0, a1 + v * t1, a2 + v * t2
-                v = fill(table, value[v1 + s])
+                v = fill(table, peek(value, v1 + s))
                 b0, b1, b2 = b0 + v * t0, b1 + v * t1, b2 + v * t2
-                v = fill(table, value[v2 + s])
+                v = fill(table, peek(value, v2 + s))
                 c0, c1, c2 = c0 + v * t0, c1 + v * t1, c2 + v * t2
-                v = fill(table, value[v3 + s])
+                v = fill(table, peek(value, v3 + s))
                 d0, d1, d2 = d0 + v * t0, d1 + v * t1, d2 + v * t2
             to = (p3 * n_columns + n) * width + r
             store(factors, to, d0)
@@ -235,10 +236,10 @@ def _dense_column(table, width, slots, first, constant, n, value, order, begin, 
             m0 = m1 = m2 = m3 = one * load(table, base + r)
             for s in range(n_own):
                 a = load(table, core + s * width + r)
-                m0 = m0 + fill(table, value[v0 + s]) * a
-                m1 = m1 + fill(table, value[v1 + s]) * a
-                m2 = m2 + fill(table, value[v2 + s]) * a
-                m3 = m3 + fill(table, value[v3 + s]) * a
+                m0 = m0 + fill(table, peek(value, v0 + s)) * a
+                m1 = m1 + fill(table, peek(value, v1 + s)) * a
+                m2 = m2 + fill(table, peek(value, v2 + s)) * a
+                m3 = m3 + fill(table, peek(value, v3 + s)) * a
             store(factors, (p3 * n_columns + n) * width + r, m3)
             store(factors, (p2 * n_columns + n) * width + r, m2)
             store(factors, (p1 * n_columns + n) * width + r, m1)
@@ -308,13 +309,13 @@ def backward(
             if is_dense(dense, n):
                 continue
             for s in range(row + slots[n], row + slots[n + 1]):
-                k = np.intp(index[s])
+                k = np.intp(peek(index, s))
                 if mark[k] == 0:
                     mark[k] = 1
                     touched[count] = k
                     count += 1
                 k *= width
-                v = fill(table, value[s])
+                v = fill(table, peek(value, s))
                 for r in range(0, width, LANES):
                     store(gradient, k + r, load(gradient, k + r) + v * load(factors, at + r))
     if dense is not None:
@@ -362,7 +363,7 @@ def _tiled_backward(
     for p in range(end - begin):
         row = order[begin + p] * slots[-1]
         for s in range(row + slots[0], row + slots[n_columns]):  # a part has some columns only
-            k = np.intp(index[s])
+            k = np.intp(peek(index, s))
             if mark[k] == 0:
                 mark[k] = 1
                 touched[count] = k
@@ -380,7 +381,7 @@ def _tiled_backward(
             if constant[n]:
                 _add_tile(gradient, first[n] * TILE, fill(table, _ONE), s0, s1, s2, s3)
             for s in range(row + slots[n], row + slots[n + 1]):
-                k, v = np.intp(index[s]) * TILE, fill(table, value[s])
+                k, v = np.intp(peek(index, s)) * TILE, fill(table, peek(value, s))
                 _add_tile(gradient, k, v, s0, s1, s2, s3)
     return count
 
@@ -418,13 +419,13 @@ def _dense_backward(
                 at = core + s * width + r
                 g0, g1 = load(gradient, at), load(gradient, at + LANES)
                 g2 = load(gradient, at + 2 * LANES)
-                v = fill(table, value[v0 + s])
+                v = fill(table, peek(value, v0 + s))
                 g0, g1, g2 = g0 + v * a0, g1 + v * a1, g2 + v * a2
-                v = fill(table, value[v1 + s])
+                v = fill(table, peek(value, v1 + s))
                 g0, g1, g2 = g0 + v * b0, g1 + v * b1, g2 + v * b2
-                v = fill(table, value[v2 + s])
+                v = fill(table, peek(value, v2 + s))
                 g0, g1, g2 = g0 + v * c0, g1 + v * c1, g2 + v * c2
-                v = fill(table, value[v3 + s])
+                v = fill(table, peek(value, v3 + s))
                 store(gradient, at, g0 + v * e0)
                 store(gradient, at + LANES, g1 + v * e1)
                 store(gradient, at + 2 * LANES, g2 + v * e2)
@@ -435,9 +436,9 @@ def _dense_backward(
             d3 = on3 * load(slopes, (p3 * n_columns + n) * width + r)
             for s in range(n_own):
                 at = core + s * width + r
-                g = load(gradient, at) + fill(table, value[v0 + s]) * d0
-                g = g + fill(table, value[v1 + s]) * d1 + fill(table, value[v2 + s]) * d2
-                store(gradient, at, g + fill(table, value[v3 + s]) * d3)
+                g = load(gradient, at) + fill(table, peek(value, v0 + s)) * d0
+                g = g + fill(table, peek(value, v1 + s)) * d1 + fill(table, peek(value, v2 + s)) * d2
+                store(gradient, at, g + fill(table, peek(value, v3 + s)) * d3)
 
 
 @inner
@@ -468,4 +469,4 @@ def add_additive(additive, slots, first, constant, index, value, order, begin, e
                 if constant[n]:
                     raw[p, k] += additive[first[n] * n_outputs + k]
                 for s in range(row + slots[n], row + slots[n + 1]):
-                    raw[p, k] += value[s] * additive[np.intp(index[s]) * n_outputs + k]
+                    raw[p, k] += peek(value, s) * additive[np.intp(peek(index, s)) * n_outputs + k]

@@ -19,6 +19,12 @@ def load(array, at):
 
 
 @inner
+def peek(array, at):
+    """Return array[at]."""
+    return array[at]
+
+
+@inner
 def store(array, at, value):
     """Set array[at]."""
     array[at] = value
