@@ -10,6 +10,7 @@ from polyadic.solvers.adam import Adam
 from polyadic.solvers.als import MAX_SWEEPS
 from polyadic.solvers.contract import Solution
 from polyadic.solvers.sequences import AdamThenAls, AlsThenAdam
+from polyadic.training.fits import Fits
 from polyadic.training.merge import Member, merge, usable
 from polyadic.training.strategies import FactorPenalties
 
@@ -23,15 +24,16 @@ def noisy_table(n=400, n_columns=4, noise=0.1, seed=0):
 
 
 def strengths_used(monkeypatch, estimator, n=400):
-    """Return the strength of every problem that a fit solves."""
+    """Return the strength of every pilot and member of a fit by factor penalties."""
     used = []
-    regularise = FactorPenalties.regularise
+    train_one = Fits.train_one
 
-    def watched(self, problem, maps, strength):
-        used.append(strength)
-        return regularise(self, problem, maps, strength)
+    def watched(self, fit, *args):
+        if isinstance(self.plan.strategy, FactorPenalties):
+            used.append(fit.strength)
+        return train_one(self, fit, *args)
 
-    monkeypatch.setattr(FactorPenalties, "regularise", watched)
+    monkeypatch.setattr(Fits, "train_one", watched)
     estimator.fit(*noisy_table(n))
     return used
 
@@ -63,6 +65,21 @@ def test_the_first_members_try_every_strength_and_the_others_take_the_best(monke
     assert len(used) == len(tried) + 2
     assert len(set(used[len(tried) :])) == 1
     assert len(model.history_) == 4
+
+
+@pytest.mark.parametrize("n_rows", [400, 2500])
+def test_the_sweeps_before_adam_are_made_once_for_each_member(monkeypatch, n_rows):
+    made, sweep = [], Fits.sweep
+
+    def watched(self, fit, solver):
+        made.append(fit.number)
+        return sweep(self, fit, solver)
+
+    monkeypatch.setattr(Fits, "sweep", watched)
+    CPRegressor(rank=4, n_members=3, random_state=0).fit(*noisy_table(n_rows))
+    assert len(made) == len(set(made))
+    assert set(made) <= {0, 1, 2}
+    assert 0 in made
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_a_fitted_model_says_what_was_chosen_and_why():
     for name in ("solver", "strategy", "rank", "n_members", "n_folds", "strengths", "seconds"):
         assert name in text
     tried = [strength for strength, _ in plan.trials]
-    assert tuple(tried) == FactorPenalties.strengths
+    assert set(FactorPenalties.strengths) <= set(tried)
     best = min(plan.trials, key=lambda trial: trial[1])
     assert f"{best[0]:.3g}" in text
     assert set(plan.seconds) == {"pilots", "members"}

@@ -292,9 +292,7 @@ def normal_equations(product, width, weights, slots, model, workspace, system):
                 _cell_moments(workspace, width, rows, slots, n_slots, model.curvature, k, plain)
             _scatter(pairs, workspace.mix, cell, n_slots, width, system)
             if slots.constant:
-                _scatter_constant(
-                    pairs, ones, workspace.mix, cell, n_slots, width, plain, system
-                )
+                _scatter_constant(pairs, ones, workspace.mix, cell, n_slots, width, plain, system)
 
 
 @inner

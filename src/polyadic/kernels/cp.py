@@ -125,7 +125,8 @@ def forward(
                 for r in range(0, width, LANES):
                     m = one * load(table, base + r)
                     for s in range(left, right):
-                        m = m + fill(table, peek(value, s)) * load(table, np.intp(peek(index, s)) * width + r)
+                        k = np.intp(peek(index, s)) * width
+                        m = m + fill(table, peek(value, s)) * load(table, k + r)
                     store(factors, at + r, m)
             for r in range(0, width, LANES):
                 store(prefix, to + width + r, load(prefix, to + r) * load(factors, at + r))
@@ -437,7 +438,8 @@ def _dense_backward(
             for s in range(n_own):
                 at = core + s * width + r
                 g = load(gradient, at) + fill(table, peek(value, v0 + s)) * d0
-                g = g + fill(table, peek(value, v1 + s)) * d1 + fill(table, peek(value, v2 + s)) * d2
+                g = g + fill(table, peek(value, v1 + s)) * d1
+                g = g + fill(table, peek(value, v2 + s)) * d2
                 store(gradient, at, g + fill(table, peek(value, v3 + s)) * d3)
 
 

@@ -167,7 +167,7 @@ class Solver(Protocol):
             Called after each epoch with its number, its loss, and a function that returns the
             cores as they are now; training stops where it returns True.
         state : optional
-            Of an earlier call, for `partial_fit`; only Adam has one.
+            Of an earlier call: Adam's for `partial_fit`, and what the first of two solvers found.
         resumed : bool
             Whether `cores` are a fitted model: the start is returned if no epoch is better.
         """

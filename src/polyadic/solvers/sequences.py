@@ -79,10 +79,13 @@ class Sequence(ABC):
         free: np.ndarray | None,
         rng: np.random.Generator,
         report: Report | None = None,
-        state: None = None,
+        state: Solution | None = None,
         resumed: bool = False,
     ) -> Solution:
-        """Minimise the problem's objective, starting from `cores`."""
+        """Minimise the problem's objective, starting from `cores`.
+
+        `state` is the solution of the first solver, where it is known.
+        """
         check(self, problem)
         asked: list[bool] = []  # to stop, after each epoch of the first solver
 
@@ -90,7 +93,13 @@ class Sequence(ABC):
             asked.append(report is not None and report(epoch, loss, current))
             return asked[-1]
 
-        first = self.first.solve(problem, cores, free, rng, report and noted, resumed=resumed)
+        if state is None:
+            first = self.first.solve(problem, cores, free, rng, report and noted, resumed=resumed)
+        else:
+            first = state
+            losses = first.history.get("validation_loss", first.history["train_loss"])
+            for epoch, loss in enumerate(losses):
+                noted(epoch, loss, lambda: first.cores)
         if any(asked):
             return first
         later = None if report is None else lambda e, v, c: report(first.n_iter + e, v, c)

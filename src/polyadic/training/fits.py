@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from polyadic.objective.problem import Problem, Rows
 from polyadic.solvers.blas import one_blas_thread
 from polyadic.solvers.contract import Deadline, Solution, Solver
 from polyadic.solvers.inits import Start
+from polyadic.solvers.sequences import AlsThenAdam
 from polyadic.training.checkpoints import Checkpoint, name_of
 from polyadic.training.merge import Member
 from polyadic.training.plan import Plan
@@ -132,6 +134,8 @@ class Fits:
         self.fold_of = assign_folds(plan, rows)
         self.problems: dict[tuple[int, bool], Built] = {}
         self.built_maps: dict[int, list[FeatureMap]] = {}
+        self.openings: dict[tuple[int, int, bool], Future[Solution]] = {}
+        self.lock = Lock()
 
     @property
     def out_of_time(self) -> bool:
@@ -204,17 +208,19 @@ class Fits:
         if found is None:
             problem = plan.strategy.regularise(built.problem, built.own_maps, fit.strength)
             rng = np.random.default_rng((plan.seed, number))
-            start = self.start(problem, fit.rank, number, rng)
-            cores = start.cores if fit.start is None else fit.start
-            if fit.start is None and plan.seeds:
-                columns = [self.rows.columns[n] for n in self.columns]
-                cores = seeded(cores, plan.seeds, columns, built.own_maps, self.columns)
+            start = self.seeded_start(fit, problem, built.own_maps, rng)
             report = step.reporter(
                 problem.held_out is not None, lambda now: self.on_all_columns(member(Solution(now)))
             )
             solver = fit.solver.until(self.deadline)
             found = known = solver.solve(
-                problem, cores, start.free, rng, report, resumed=fit.resumed
+                problem,
+                start.cores,
+                start.free,
+                rng,
+                report,
+                state=self.opening(fit),
+                resumed=fit.resumed,
             )
         whole = not (self.out_of_time or step.cut)
         if self.checkpoint is not None and known is not None and whole:
@@ -228,6 +234,48 @@ class Fits:
         seed, seeds = self.plan.seed, [self.column_seeds[n] for n in self.columns]
         rngs = [np.random.default_rng((seed, number, own)) for own in seeds]
         return self.plan.init.start(problem, rank, [*rngs, rng])
+
+    def seeded_start(
+        self, fit: Fit, problem: Problem, maps: list[FeatureMap], rng: np.random.Generator
+    ) -> Start:
+        """Return what a fit starts from: with the terms that screening has found, if any."""
+        start = self.start(problem, fit.rank, fit.number, rng)
+        if fit.start is not None:
+            return replace(start, cores=fit.start)
+        if not self.plan.seeds:
+            return start
+        columns = [self.rows.columns[n] for n in self.columns]
+        return replace(
+            start, cores=seeded(start.cores, self.plan.seeds, columns, maps, self.columns)
+        )
+
+    def opening(self, fit: Fit) -> Solution | None:
+        """Return what the sweeps before Adam find, which is the same for all pilots of a number.
+
+        They are only a start, and take as long as some epochs: so they are made once, at the usual
+        strength, whatever strength, rate and length a pilot tries.
+        """
+        solver = fit.solver
+        if not isinstance(solver, AlsThenAdam) or fit.start is not None or fit.resumed:
+            return None
+        key = (fit.number, fit.rank, fit.all_rows)
+        with self.lock:
+            is_new = key not in self.openings
+            found = self.openings.setdefault(key, Future())
+        if is_new:
+            try:
+                found.set_result(self.sweep(fit, solver.first.until(self.deadline)))
+            except BaseException as error:  # whoever waits for it must not wait for ever
+                found.set_exception(error)
+        return found.result()
+
+    def sweep(self, fit: Fit, solver: Solver) -> Solution:
+        """Return what the solver finds from the start of a fit, at the usual strength."""
+        built, strategy = self.built(fit.number, fit.all_rows), self.plan.strategy
+        problem = strategy.regularise(built.problem, built.own_maps, strategy.usual_strength)
+        rng = np.random.default_rng((self.plan.seed, fit.number))
+        start = self.seeded_start(fit, problem, built.own_maps, rng)
+        return solver.solve(problem, start.cores, start.free, rng)
 
     def built(self, number: int, all_rows: bool) -> Built:
         """Return maps and problem of a member: the same for all strengths."""

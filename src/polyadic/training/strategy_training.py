@@ -150,6 +150,7 @@ class StrategyTraining:
         ladder = self.plan.ladder
         if len(ladder.strengths) == 1:
             return
+        self.open_members()
         together = self.plan.strategy.continued_sweeps is None
         first = len(ladder.strengths) if together else 1
         self.try_strengths(ladder.strengths[:first])
@@ -166,6 +167,19 @@ class StrategyTraining:
         for step in ladder.refine:
             best = self.best_trial().strength
             self.try_strengths((best / step, best * step))
+
+    def open_members(self) -> None:
+        """Make the sweeps before Adam for all members, where one pilot tries each strength.
+
+        The pilots of all strengths have the same number, and would wait for the same sweep.
+        """
+        fits, plan = self.fits, self.plan
+        no_limit = fits.deadline is None or np.isinf(fits.deadline)
+        if plan.ladder.n_pilots == 1 and no_limit and not fits.pool.spreads:
+            rank, all_rows = plan.ranks[0], not plan.strategy.holds_out_rows
+            numbers = range(plan.n_members)
+            starts = [Fit(k, self.strength, rank, self.solver, all_rows) for k in numbers]
+            fits.pool.run(fits.opening, starts)
 
     def best_trial(self) -> Trial:
         """Return the trial of the lowest held-out loss."""
