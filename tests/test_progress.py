@@ -176,7 +176,7 @@ def test_the_bar_of_a_fit_never_goes_back_and_ends_at_all(drawn):
 
 
 def test_the_bar_of_a_fit_names_its_phases(drawn):
-    lines, _ = drawn
+    lines, model = drawn
     text = "\n".join(lines)
     either = "(?:factor penalties|tensor prior)"  # one of them may be left out after its pilots
     for phase in ("factor penalties: pilot", "tensor prior: pilot", f"{either}: member"):
@@ -184,7 +184,9 @@ def test_the_bar_of_a_fit_names_its_phases(drawn):
         assert found
         assert all(1 <= int(k) <= int(n) for k, n in found)
     assert "  trees  " in text
-    assert "  tensor prior: member on all rows 1 of " in text
+    of_prior = re.search(r"tensor prior (\d\.\d\d)", model.plan_["shares"])
+    has_share = of_prior is not None and float(of_prior[1]) > 0
+    assert ("  tensor prior: member on all rows 1 of " in text) == has_share
 
 
 def test_the_bar_of_a_fit_tells_loss_and_time(drawn):
