@@ -156,3 +156,17 @@ def test_one_curvature_of_all_classes_is_the_largest():
     for out in (every, one):
         kernel.curvatures(form, y, weight, raw, out)
     assert np.allclose(one[:, 0], every.max(axis=1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("loss", [losses.Logistic(), losses.Softmax(3)], ids=repr)
+def test_derivatives_of_classes_are_those_of_the_loss_and_its_curvature(loss):
+    rng = np.random.default_rng(0)
+    n_outputs = 1 if isinstance(loss, losses.Logistic) else 3
+    raw, weight = 5.0 * rng.normal(size=(400, n_outputs)), rng.uniform(0.1, 2.0, 400)
+    raw[:4] = np.array([800.0, -800.0, 0.0, 1e-300])[:, None]
+    y = rng.integers(0, max(2, n_outputs), (400, 1)).astype(float)
+    found, wanted = np.empty((2, *raw.shape)), np.empty((2, *raw.shape))
+    kernel.class_derivatives(loss.code, y, weight, raw, *found)
+    kernel.weighted_losses(loss.compiled(), y, weight, np.arange(400), 0, raw, wanted[0])
+    kernel.curvatures(loss.compiled_curvature(), y, weight, raw, wanted[1])
+    np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-12)

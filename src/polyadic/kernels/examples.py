@@ -206,6 +206,8 @@ def prior_examples(form: Form = _PLAIN) -> Iterator[Example]:
     yield als.gram, (core, core, 3, _WIDTH, np.zeros(_WIDTH * _WIDTH))
     loss = _loss(form, float)
     yield losses.curvatures, (loss, y, weight, np.zeros((1, 1)), np.empty((1, 1)))
+    written = (np.zeros((1, 1)), np.empty((1, 1)), np.empty((1, 1)))
+    yield losses.class_derivatives, (losses.LOGISTIC, y, weight, *written)
     slots, values, model, band = _slots(), np.ones((1, 1)), _quadratic(), np.eye(2, 4)
     yield additive.moments, (slots, values, values, 0, band.copy(), np.empty(2))
     work, numbers = additive.Workspace.make(2, 4), (1.0, 1.0, 1e-12)

@@ -188,20 +188,28 @@ def weighted_losses(loss, y, weight, order, begin, raw, slope):
 
 
 @inner
-def _logistic_curvatures(weight, raw, out):
-    """Write p (1 - p), but no less than a share of its mean: for a rare class all are tiny."""
+def _weigh_logistic(weight, out):
+    """Weigh p (1 - p), of no less than a share of its mean: for a rare class all are tiny."""
     mean = 0.0
+    for i in range(out.shape[0]):
+        for k in range(out.shape[1]):
+            mean += out[i, k]
+    least = _LEAST_SHARE * mean / max(out.shape[0] * out.shape[1], 1)
+    if least < _LEAST_LOGISTIC:
+        least = _LEAST_LOGISTIC
+    for i in range(out.shape[0]):
+        for k in range(out.shape[1]):
+            out[i, k] = weight[i] * (out[i, k] if out[i, k] > least else least)
+
+
+@inner
+def _logistic_curvatures(weight, raw, out):
+    """Write p (1 - p), weighted."""
     for i in range(raw.shape[0]):
         for k in range(raw.shape[1]):
             q = np.exp(-abs(raw[i, k]))
             out[i, k] = q / ((1.0 + q) * (1.0 + q))
-            mean += out[i, k]
-    least = _LEAST_SHARE * mean / max(raw.shape[0] * raw.shape[1], 1)
-    if least < _LEAST_LOGISTIC:
-        least = _LEAST_LOGISTIC
-    for i in range(raw.shape[0]):
-        for k in range(raw.shape[1]):
-            out[i, k] = weight[i] * (out[i, k] if out[i, k] > least else least)
+    _weigh_logistic(weight, out)
 
 
 @inner
@@ -257,3 +265,34 @@ def curvatures(loss, y, weight, raw, out):
             continue
         for k in range(n_outputs):
             out[i, k] = weight[i] * _one_curvature(code, shape, own, y[i, k], raw[i, k])
+
+
+@jit
+def class_derivatives(code, y, weight, raw, slope, curvature):
+    """Write the weighted slopes and curvatures of a loss of classes, of one exp per number.
+
+    Those of `weighted_losses` and `curvatures`, which take two or three. y : (n, L), for softmax
+    (n, 1); raw, slope, curvature : (n, L).
+    """
+    n_outputs = raw.shape[1]
+    if code == LOGISTIC:
+        for i in range(raw.shape[0]):
+            for k in range(n_outputs):
+                q = exp_below_zero(-abs(raw[i, k]))
+                p = 1.0 / (1.0 + q)
+                curvature[i, k] = q * p * p
+                slope[i, k] = weight[i] * ((p if raw[i, k] >= 0.0 else q * p) - y[i, k])
+        _weigh_logistic(weight, curvature)
+        return
+    for i in range(raw.shape[0]):
+        top, norm = raw[i, 0], 0.0
+        for k in range(1, n_outputs):
+            if raw[i, k] > top:
+                top = raw[i, k]
+        for k in range(n_outputs):
+            slope[i, k] = exp_below_zero(raw[i, k] - top)
+            norm += slope[i, k]
+        for k in range(n_outputs):
+            p = slope[i, k] / norm
+            slope[i, k], curvature[i, k] = weight[i] * p, weight[i] * _softmax_bound(p)
+        slope[i, np.intp(y[i, 0])] -= weight[i]

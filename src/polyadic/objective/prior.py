@@ -23,7 +23,13 @@ import numpy as np
 from polyadic.data.slots import check_maps, column_slots
 from polyadic.kernels import additive as kernel
 from polyadic.kernels.als import Quadratic, Slots
-from polyadic.kernels.losses import curvatures, weighted_losses
+from polyadic.kernels.losses import (
+    LOGISTIC,
+    SOFTMAX,
+    class_derivatives,
+    curvatures,
+    weighted_losses,
+)
 from polyadic.maps.base import REFERENCE_KNOTS, FeatureMap
 from polyadic.objective.penalties import Prior
 from polyadic.objective.problem import Problem
@@ -173,6 +179,10 @@ def fit_additive(
     compiled, curvature = loss.compiled(), loss.compiled_curvature()
 
     def measure() -> float:
+        """Write the derivatives, and return the loss, which is asked for on a scale only."""
+        if loss.code in (LOGISTIC, SOFTMAX):
+            class_derivatives(loss.code, y, weight, raw, model.slope, model.curvature)
+            return np.nan
         curvatures(curvature, y, weight, raw, model.curvature)
         return weighted_losses(compiled, y, weight, all_rows, 0, raw, model.slope)
 
