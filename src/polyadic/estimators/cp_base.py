@@ -354,7 +354,7 @@ class CPEstimator(TableEstimator):
         passes.count, passes.cores = passes.count + 1, solution.cores
         passes.n_seen += rows.effective_rows()
         self._passes = passes
-        self._remember(plan, Training([Member(maps, solution)]), passes.order)
+        self._remember(plan, Training([Member(maps, solution)]), as_given, passes.order)
         self._add_marginals(as_given, first)
 
     def _open_passes(self, rows: CodedRows) -> _Passes:
