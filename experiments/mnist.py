@@ -82,13 +82,20 @@ def classifier(format: str, rank: int, init: Any, rate: float, epochs: int, seed
 def fit(model: Any, table: tuple[np.ndarray, np.ndarray], rows: int) -> dict[str, Any]:
     """Train on the first rows and measure on the last thousand."""
     X, y = table
+    classes = np.unique(y[:rows])
+    raw = np.full((N_TEST, len(classes)), np.nan)
     start = perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of divergence, which is what is measured here
-        model.fit(X[:rows], y[:rows])
-        seconds = perf_counter() - start
-        raw = models.predict_or_nan(model.raw, X[-N_TEST:], len(model.classes_))
-    digits = model.classes_[np.argmax(np.nan_to_num(raw), axis=1)]
+        try:
+            model.fit(X[:rows], y[:rows])
+            seconds = perf_counter() - start
+            raw = models.predict_or_nan(model.raw, X[-N_TEST:], len(classes))
+        except ValueError as refused:  # not even the training rows can be predicted
+            if not models.has_diverged(refused):
+                raise
+            seconds = perf_counter() - start
+    digits = classes[np.argmax(np.nan_to_num(raw), axis=1)]
     accuracy = float(np.mean(digits == y[-N_TEST:]))
     finite = bool(np.all(np.isfinite(raw)))
     return {

@@ -94,9 +94,14 @@ def predict_or_nan(predict: Callable[[Any], np.ndarray], X: Any, *outputs: int) 
     try:
         return predict(X)
     except ValueError as refused:
-        if "beyond the range of numbers" not in str(refused):
+        if not has_diverged(refused):
             raise
         return np.full((len(X), *outputs), np.nan)
+
+
+def has_diverged(error: ValueError) -> bool:
+    """Tell whether a fit or a prediction was refused since the model has diverged."""
+    return "beyond the range of numbers" in str(error)
 
 
 def error(y: Any, predicted: np.ndarray) -> float:

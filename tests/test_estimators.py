@@ -296,6 +296,19 @@ def test_partial_fit_continues_from_fit():
     assert model.score(X, y) == pytest.approx(before, abs=0.02)
 
 
+def test_only_estimators_on_the_fused_engine_have_partial_fit():
+    """scikit-learn and others ask by `hasattr` whether an estimator learns from pieces."""
+    for cls in (CPRegressor, CPClassifier):
+        assert hasattr(cls(), "partial_fit")
+        model = cls(engine="torch")
+        assert not hasattr(model, "partial_fit")
+        with pytest.raises(AttributeError, match="has no attribute 'partial_fit'") as told:
+            model.partial_fit(*table())
+        why = "partial_fit runs on engine='fused' only, got engine='torch'"
+        assert why in str(told.value.__cause__)
+        assert hasattr(model.set_params(engine="fused"), "partial_fit")
+
+
 def test_warm_start_continues_where_it_stopped():
     X, y = table()
     model = CPRegressor(**{**SMALL, "max_iter": 10}, warm_start=True, learning_rate=0.003)

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from experiments import __main__ as command
-from experiments import code, coefficients, figures, models, report, statistics
+from experiments import code, coefficients, figures, mnist, models, report, statistics
 from experiments.cells import Cell, Found, Kept, Record, Scale, plain, run_cells
 from experiments.published import CALIFORNIA, CHECK_POINTS, MOVIELENS, POLYNOMIAL, SYNTHETIC
 from polyadic import CPRegressor
 from polyadic.datasets import load_synthetic
+from polyadic.inits import Gaussian
 from polyadic.maps import Polynomial
 
 
@@ -240,6 +241,17 @@ def test_a_model_that_diverged_has_an_infinite_error():
     np.testing.assert_array_equal(models.predict_or_nan(model.predict, X), model.predict(X))
     with pytest.raises(ValueError, match="2 features"):  # any other error is told
         models.predict_or_nan(model.predict, X[:, :1])
+
+
+def test_a_fit_of_pictures_that_diverged_is_measured(monkeypatch):
+    """Far from one, products over 784 columns are beyond the range of numbers at the start."""
+    monkeypatch.setattr(mnist, "N_TEST", 20)
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(60, 784)), np.arange(60) % 3
+    found = mnist.fit(mnist.classifier("cp", 2, Gaussian(1e3), 1e-3, 1, 0), table, 40)
+    assert not found["finite"]
+    assert found["spread"] is None
+    assert found["digits"] == "0" * 20
 
 
 def test_nearly_the_same_is_decided_by_the_interval():

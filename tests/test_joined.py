@@ -149,7 +149,7 @@ def test_only_frequent_categories_have_bins():
     ("changes", "told"),
     [
         ({"loss": Huber(1.0)}, "trees=True cannot be used with the loss"),
-        ({"early_stopping": False}, "trees=True needs held-out rows"),
+        ({"early_stopping": False}, r"trees=True needs held-out rows.*got early_stopping=False"),
         ({"warm_start": True}, "trees cannot be trained further"),
         ({"trees": "yes"}, "trees must be True, False or 'auto', got 'yes'"),
     ],
@@ -158,6 +158,29 @@ def test_what_cannot_have_trees_is_refused(changes, told):
     X, y = table(60)
     with pytest.raises(ValueError, match=told):
         CPRegressor(**JOINED | changes).fit(X, y)
+
+
+@pytest.mark.parametrize("cls", [CPRegressor, CPClassifier])
+def test_a_table_too_short_for_trees_is_fitted_without_them(cls):
+    """The number of rows is no setting: the fit is that of trees=False, and says so."""
+    X, y = table(49)
+    y = y if cls is CPRegressor else y > np.median(y)
+    small = JOINED | {"max_iter": 2}
+    with pytest.warns(UserWarning, match="no effect on 49 distinct rows: .* which takes 50 with"):
+        model = cls(**small).fit(X, y)
+    assert model.tensor_.trees is None
+    assert model.plan_["trees"] == "no"
+    plain = cls(**small | {"trees": False}).fit(X, y)
+    np.testing.assert_array_equal(model.raw(X), plain.raw(X))
+    X, y = table(50)
+    y = y if cls is CPRegressor else y > np.median(y)
+    assert cls(**small).fit(X, y).tensor_.trees is not None
+
+
+def test_held_out_rows_that_are_given_grow_trees_on_a_short_table():
+    X, y = table(40)
+    model = CPRegressor(**JOINED | {"max_iter": 2}).fit(X, y, X_val=X, y_val=y)
+    assert model.tensor_.trees is not None
 
 
 def test_a_model_with_trees_is_not_trained_further():

@@ -32,7 +32,7 @@ from polyadic.estimators.callbacks import (
     kept_by_sklearn,
     with_callbacks,
 )
-from polyadic.estimators.finite import check_finite_raw
+from polyadic.estimators.finite import check_finite_raw, set_finite_model
 from polyadic.explain.anova import sobol
 from polyadic.maps.base import FeatureMap
 from polyadic.maps.choice import choose_maps, map_kinds
@@ -176,7 +176,7 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
         extend = None if streamed is None else streamed.extend(order)
         listeners: list[Listener] = [*callbacks, *bars]
         training = train(plan, rows, held_out, listeners, deadline, checkpoint, extend)
-        self._remember(plan, training, order)
+        self._remember(plan, training, as_given, order)
         if not estimator._resumes:
             self.__dict__.pop("interaction_", None)
         self.__dict__.update(training.attributes)
@@ -366,16 +366,19 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
             two_classes=len(getattr(self, "classes_", ())) == 2,
         )
 
-    def _remember(self, plan: Plan, training: Training, order: Sequence[int] | None = None) -> None:
+    def _remember(
+        self, plan: Plan, training: Training, rows: CodedRows, order: Sequence[int] | None = None
+    ) -> None:
         """Merge the members and set the attributes of the fitted model.
 
-        `order` is the one in which the columns were taken; None: that of the table.
+        `rows` are the training rows, with their columns in the order of the table; `order` is the
+        one in which training took the columns, None: that of the table.
         """
         members = training.members
         for member in members:
             if member.solution.message:
                 warnings.warn(member.solution.message, ConvergenceWarning, stacklevel=3)
-        self._set_model(members, order)
+        set_finite_model(self, members, rows, order)
         self.__dict__.pop("configuration_", None)  # that of an earlier fit, from a model file
         self.loss_ = self._loss()
         self.history_ = training.histories
@@ -449,12 +452,21 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
         """
         check_is_fitted(self, "tensor_")
         chunks = self.columns_.chunks(X, _CHUNK, estimator_name=type(self).__name__)
+        return check_finite_raw(self, X, np.concatenate(self._evaluate_chunks(chunks)))
+
+    def _evaluate_rows(self, columns: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return raw : (n, L) of coded columns, chunk by chunk."""
+        starts = range(0, len(columns[0]), _CHUNK)
+        return self._evaluate_chunks([partial(_chunk, columns, start) for start in starts])
+
+    def _evaluate_chunks(
+        self, chunks: Sequence[Callable[[], list[np.ndarray]]]
+    ) -> list[np.ndarray]:
+        """Return raw : (n, L) of every chunk of rows, several chunks at a time."""
         if len(chunks) == 1 or self._threads() == 1:  # counting cores takes longer than a few rows
-            found = [self._evaluate_quietly(read) for read in chunks]
-        else:
-            with ThreadPoolExecutor(self._threads()) as pool:
-                found = list(pool.map(self._evaluate_quietly, chunks))
-        return check_finite_raw(self, X, np.concatenate(found))
+            return [self._evaluate_quietly(read) for read in chunks]
+        with ThreadPoolExecutor(self._threads()) as pool:
+            return list(pool.map(self._evaluate_quietly, chunks))
 
     def _evaluate_quietly(self, read: Callable[[], list[np.ndarray]]) -> np.ndarray:
         """Return raw : (n, L) of a chunk; that a number is not finite is said later."""
@@ -470,3 +482,8 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _chunk(columns: Sequence[np.ndarray], start: int) -> list[np.ndarray]:
+    """Return a chunk of the rows of coded columns."""
+    return [column[start : start + _CHUNK] for column in columns]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Self
 
-from polyadic.estimators.cp_base import CPEstimator
+from sklearn.utils.metaestimators import available_if
+
+from polyadic.estimators.cp_base import CPEstimator, has_passes
 from polyadic.estimators.targets import Classification, Regression
 
 
@@ -59,7 +61,8 @@ class CPRegressor(Regression, CPEstimator):
         Whether boosted trees are joined to the smooth terms: the leaves of trees are terms too.
         They are grown as in other libraries for gradient boosting, and held-out rows choose how
         many there are, and their share. "auto": on 1,000 rows or more, where they lower the
-        held-out loss; True: whatever they gain.
+        held-out loss; True: whatever they gain, except where the rows are too few to hold any out,
+        which gives a warning.
     max_iter : int or "auto", default="auto"
         Epochs of Adam, or sweeps of "als"; "auto" depends on the numbers of rows and columns, and
         on how much longer training lowers the held-out loss.
@@ -266,7 +269,8 @@ class CPClassifier(Classification, CPEstimator):
         Whether boosted trees are joined to the smooth terms: the leaves of trees are terms too.
         They are grown as in other libraries for gradient boosting, and held-out rows choose how
         many there are, and their share. "auto": on 1,000 rows or more, where they lower the
-        held-out loss; True: whatever they gain.
+        held-out loss; True: whatever they gain, except where the rows are too few to hold any out,
+        which gives a warning.
     max_iter : int or "auto", default="auto"
         Epochs of Adam, or sweeps of "als"; "auto" depends on the numbers of rows and columns, and
         on how much longer training lowers the held-out loss.
@@ -418,7 +422,8 @@ class CPClassifier(Classification, CPEstimator):
         )
         self.class_weight = class_weight
 
-    def partial_fit(self, X, y, classes=None, sample_weight=None) -> Self:  # type: ignore[override]
+    @available_if(has_passes)
+    def partial_fit(self, X, y, classes=None, sample_weight=None) -> Self:
         """Train for one epoch on these rows; the first call needs all `classes`."""
         if classes is None and not hasattr(self, "tensor_"):
             raise ValueError("classes must be passed on the first call to partial_fit.")

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 from joblib import effective_n_jobs
+from sklearn.utils.metaestimators import available_if
 
 from polyadic.data.features import encode, lay_out
 from polyadic.data.rows import CodedRows, content_order
@@ -59,6 +60,15 @@ class _Passes:
     state: AdamState | None = None
     free: np.ndarray | None = None
     cores: CPCores | None = None  # as trained, in this order, before missing values were averaged
+
+
+def has_passes(estimator: CPEstimator) -> bool:
+    """Tell whether an estimator has `partial_fit`; where it has not, say why."""
+    if estimator.engine != "fused":
+        raise AttributeError(
+            f"partial_fit runs on engine='fused' only, got engine={estimator.engine!r}."
+        )
+    return True
 
 
 class CPEstimator(TableEstimator):
@@ -288,19 +298,19 @@ class CPEstimator(TableEstimator):
     def _threads(self) -> int:
         return effective_n_jobs(self.n_jobs)
 
+    @available_if(has_passes)
     def partial_fit(self, X, y, sample_weight=None) -> Self:
         """Train for one epoch on these rows, at a constant rate, and keep Adam's moments.
 
         The first call fits columns, maps and the scale of the target on its rows and starts one
         model; `n_members`, `early_stopping` and `schedule` are not used. A call after `fit` goes on
-        from the fitted model. The solver is always Adam, whatever `solver` says.
+        from the fitted model. The solver is always Adam, whatever `solver` says. Estimators with
+        engine="torch" do not have this method.
         """
         return self._partial_fit(X, y, sample_weight)
 
     def _partial_fit(self, X, y, sample_weight, classes=None) -> Self:
         with self._all_or_nothing() as model:
-            if self.engine != "fused":
-                raise ValueError("partial_fit runs on engine='fused' only.")
             if hasattr(self, "tensor_"):
                 self._check_no_trees()
                 self._check_same_loss()
@@ -344,7 +354,7 @@ class CPEstimator(TableEstimator):
         passes.count, passes.cores = passes.count + 1, solution.cores
         passes.n_seen += rows.effective_rows()
         self._passes = passes
-        self._remember(plan, Training([Member(maps, solution)]), passes.order)
+        self._remember(plan, Training([Member(maps, solution)]), as_given, passes.order)
         self._add_marginals(as_given, first)
 
     def _open_passes(self, rows: CodedRows) -> _Passes:

@@ -143,7 +143,7 @@ def _rebuild(header: dict[str, Any], arrays: Arrays, find_class: FindClass, n_by
         model.classes_ = unpack_labels(header["labels"], take(arrays, "classes"))
     if header["format"] < 3:  # older files hold only the parameter, not the loss of the fit
         model.loss_ = model._loss()
-    if hasattr(model, "partial_fit"):
+    if isinstance(model, CPRegressor | CPClassifier):
         model._passes = None  # what partial_fit keeps is not saved
     _check_whole(model)
     if arrays:

@@ -212,6 +212,10 @@ class AdamLoop(TrainingLoop):
         with np.errstate(over="ignore"):
             return np.einsum("dr,dr->d", table, table, dtype=np.float64) / self.cores.rank
 
+    def finite(self, parameters: kernel.Parameters) -> bool:
+        """Tell whether every number of the packed parameters is finite."""
+        return all(np.isfinite(array).all() for array in parameters if array is not None)
+
     def averaged(self, out: kernel.Parameters | None) -> kernel.Parameters:
         """Return the running averages, written to `out` if given."""
         out = self.state.parameters.zeros() if out is None else out

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 # Basis elements up to which the normal equations are formed, in cubic time; chosen by hand.
 _DENSE_LIMIT = 1000
+# Rows that tell which sum of elements is nearest to one, steps of conjugate gradients to it, and
+# the squared slope from which on there is nothing to gain. Chosen by hand.
+_SOME_ROWS, _MOST_STEPS, _NO_SLOPE = 1000, 10, 1e-24
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,8 @@ class NearOne:
     """Start every factor near the constant one: 1 + sigma noise, with C ~ normal / sqrt(R).
 
     A product of hundreds of such factors neither vanishes nor overflows. By default sigma is
-    smaller for more columns.
+    smaller for more columns. Where a map has no constant element, as Trigonometric and
+    Polynomial(normalize=True), the sum of its elements that is nearest to one takes its place.
     """
 
     sigma: float | None = None
@@ -112,18 +116,20 @@ class NearOne:
         mask, _ = _output_weights(rank, problem.n_outputs, problem.separate)
         weights = balanced_weights(rngs[-1], mask)
         factors = _near_one_factors(problem, len(mask), rngs, self.sigma)
+        factors = _with_constants(factors, problem)
         return Start(CPCores(factors, weights, problem.intercept), mask)
 
     def network(self, problem: Problem, form: Format, rngs: list[np.random.Generator]) -> Start:
         """Return initial cores of another format."""
         sigma = near_one_sigma(form.n_columns) if self.sigma is None else self.sigma
-        return Start(make_cores(form, *form.near_one(rngs, sigma), problem.intercept))
+        cores, extras = form.near_one(rngs, sigma)
+        return Start(make_cores(form, _with_constants(cores, problem), extras, problem.intercept))
 
 
 def _near_one_factors(
     problem: Problem, rank: int, rngs: list[np.random.Generator], sigma: float | None = None
 ) -> list[np.ndarray]:
-    """Return CP factors (d_n, R) near one.
+    """Return CP factors (d_n, R) near one where element 0 is constant, else near that element.
 
     With a prior the noise is limited, so that the norm of a term stays near that of a constant.
     """
@@ -133,6 +139,52 @@ def _near_one_factors(
         allowed = [form.n_columns * band[1:, 2].sum() for band in problem.norm.metric]
         sizes = np.minimum(sizes, 1.0 / np.sqrt(np.maximum(allowed, 1e-12)))
     return form.factors_near_one(rngs, sizes)
+
+
+def _with_constants(cores: list[np.ndarray], problem: Problem) -> list[np.ndarray]:
+    """Let the first row of each core belong to the constant one, where element 0 is another.
+
+    Cores (d_n, K) are written as if element 0 were one for every row. Where it is not, that row is
+    added to all rows, times the sum of elements that is nearest to one.
+    """
+    out = list(cores)
+    for n in np.flatnonzero(~problem.local.layout.constant).tolist():
+        noise = out[n].copy()
+        noise[0] = 0.0
+        out[n] = noise + np.outer(_nearest_to_one(problem, n), out[n][0])
+    return out
+
+
+def _nearest_to_one(problem: Problem, n: int) -> np.ndarray:
+    """Return the sum of the elements of column n that is nearest to one on its rows, (d_n,).
+
+    By steps of conjugate gradients on the least-squares problem, from zero: few of them keep the
+    coefficients small where elements are nearly dependent, and without BLAS the bits do not depend
+    on its threads. Some of the rows will do; they are sorted by a hash of their content.
+    """
+    local = problem.local
+    rows = np.unique(np.linspace(0, len(local) - 1, min(len(local), _SOME_ROWS)).astype(np.intp))
+    own = slice(local.layout.slots[n], local.layout.slots[n + 1])
+    index, value = local.index[rows, own] - local.layout.first[n], local.value[rows, own]
+    phi = np.zeros((len(rows), local.dims[n]))
+    for at, v in zip(index.T, value.T):
+        phi[np.arange(len(rows)), at] += v
+    weight = problem.weight[rows]
+    root = np.sqrt(weight / weight.sum())
+    phi *= root[:, None]
+    out, left = np.zeros(phi.shape[1]), root
+    slope = np.einsum("nd,n->d", phi, left)
+    step, size = slope, np.sum(slope * slope)
+    for _ in range(min(phi.shape[1], _MOST_STEPS)):
+        moved = np.einsum("nd,d->n", phi, step)
+        if not (size > _NO_SLOPE and np.sum(moved * moved) > 0):
+            break
+        share = size / np.sum(moved * moved)
+        out, left = out + share * step, left - share * moved
+        slope = np.einsum("nd,n->d", phi, left)
+        before, size = size, np.sum(slope * slope)
+        step = slope + size / before * step
+    return out
 
 
 @dataclass(frozen=True)

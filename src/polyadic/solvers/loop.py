@@ -199,7 +199,9 @@ class TrainingLoop(ABC):
         if problem.held_out is not None:
             self.latest = self.held_out_loss(parameters)
             self.history["validation_loss"] += [self.latest] * self.passes
-        if not (np.isfinite(self.latest) and np.isfinite(train_loss)):
+        if not (np.isfinite(self.latest) and np.isfinite(train_loss)) or self.overflowed(
+            parameters
+        ):
             self.latest = np.inf
             return
         if problem.loss.location_scale:
@@ -217,6 +219,19 @@ class TrainingLoop(ABC):
             # The two are swapped, so that no array as large as the table is allocated per epoch.
             self.best, self.spare = parameters, self.best
             self.best_loss = self.latest
+
+    def overflowed(self, parameters: Any) -> bool:
+        """Tell whether parameters are infinite or NaN, as the training loss does not tell.
+
+        That loss is of before the last step. One on held-out rows is of these parameters.
+        """
+        return self.problem.held_out is None and not self.finite(parameters)
+
+    def finite(self, parameters: Any) -> bool:
+        """Tell whether every number of the parameters is finite."""
+        cores = self.unpack(parameters)
+        arrays = [*cores.factors, *cores.extras, *(cores.additive or [])]
+        return all(np.isfinite(array).all() for array in arrays)
 
     def weigh_columns(self, squares: np.ndarray) -> None:
         """Let penalties weigh more on columns whose factors are small.
@@ -306,11 +321,18 @@ class TrainingLoop(ABC):
 
     def advice(self) -> str:
         """Return what to change after a run that diverged."""
-        return (
+        told = (
             f"Lower learning_rate (it was {self.settings.learning_rate:g}). Where a column has a "
             "map without bounds, such as Polynomial, a bounded one may help too: 'hat', or "
             "Polynomial(normalize=True)."
         )
+        if self.problem.order is not None:
+            told += (
+                " Lower order_alpha, order_beta or the degrees of the maps, too: the order penalty "
+                "multiplies powers of order_beta over the columns, which may be beyond the range "
+                "of numbers."
+            )
+        return told
 
     def solution(self) -> Solution:
         """Return the best cores found."""

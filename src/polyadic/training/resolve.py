@@ -5,8 +5,10 @@ Each choice is noted with its reason, which `print(model.plan_)` shows.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,6 @@ from polyadic.kernels.losses import LOGISTIC, SOFTMAX, SQUARED
 from polyadic.maps.base import FeatureMap
 from polyadic.networks.cores import Cores
 from polyadic.networks.cp import CPCores
-from polyadic.objective.losses import Loss
 from polyadic.solvers import inits
 from polyadic.solvers.adam import Adam
 from polyadic.solvers.als import MAX_SWEEPS
@@ -83,14 +84,25 @@ def _factor_penalties(params: Settings) -> FactorPenalties:
 def _n_folds(decisions: Decisions) -> int:
     """Return the number of folds, of which each member holds one out."""
     params, task = decisions.params, decisions.task
-    fraction = params.validation_fraction if params.early_stopping else 0.0
+    fraction = _held_out_share(params)
     if task.has_held_out:
         return decisions.note("n_folds", 0, "held-out rows are given as X_val")
     if fraction == 0:
         return decisions.note("n_folds", 0, "early_stopping=False: no rows are held out")
-    if fraction * len(task.rows) < _FEWEST_ROWS:
+    if _too_few_to_hold_out(params, task):
         return decisions.note("n_folds", 0, f"fewer than {_FEWEST_ROWS} rows would be held out")
     return decisions.note("n_folds", max(2, round(1 / fraction)), "by validation_fraction")
+
+
+def _held_out_share(params: Settings) -> float:
+    """Return the share of the rows that each member is to hold out."""
+    return float(params.validation_fraction) if params.early_stopping else 0.0
+
+
+def _too_few_to_hold_out(params: Settings, task: Task) -> bool:
+    """Tell whether rows are to be held out, but there are too few of them."""
+    share = _held_out_share(params)
+    return not task.has_held_out and 0 < share * len(task.rows) < _FEWEST_ROWS
 
 
 def _ladder(strategy: Strategy, n_members: int, n_folds: int, decisions: Decisions) -> Ladder:
@@ -193,8 +205,7 @@ def _mixes(params: CPSettings, init: inits.Init, task: Task) -> bool:
     That takes held-out rows, several members, a loss and maps for which they are possible, and
     penalties, init and length that are left to the library.
     """
-    fraction = params.validation_fraction if params.early_stopping else 0.0
-    held_out = task.has_held_out or fraction * len(task.rows) >= _FEWEST_ROWS
+    held_out = task.has_held_out or _held_out_share(params) * len(task.rows) >= _FEWEST_ROWS
     free = all(
         value == "auto" for value in (params.solver, params.max_iter, params.l2, params.smoothness)
     )
@@ -294,7 +305,11 @@ def _with_trees(params: CPSettings, task: Task, plan: Plan) -> Plan:
     and `fit` need not go on from the model: trees cannot be trained further.
     """
     if params.trees != "auto" and params.trees:
-        _check_trees(params, task, plan)
+        _check_trees(params, task)
+        if _too_few_to_hold_out(params, task):
+            _warn_of_no_trees(params, task)
+            why = "too few rows to hold any out"
+            return _with_choices(plan, (), Choice(forest.NAME, "no", why))
         return _with_choices(replace(plan, trees="yes"), (), Choice(forest.NAME, "yes", "as given"))
     long = len(task.rows) >= forest.FEWEST_ROWS
     useful = long and forest.affordable(task.maps, len(task.rows), task.n_outputs)
@@ -303,22 +318,40 @@ def _with_trees(params: CPSettings, task: Task, plan: Plan) -> Plan:
     return plan
 
 
-def _check_trees(params: CPSettings, task: Task, plan: Plan) -> None:
-    """Refuse trees=True where trees cannot be grown, or no held-out rows can choose their share."""
+def _check_trees(params: CPSettings, task: Task) -> None:
+    """Refuse trees=True with settings that rule trees out.
+
+    That a table is too short for held-out rows is no error of settings: `_warn_of_no_trees`.
+    """
     if not forest.possible(task.loss):
         raise ValueError(
             f"trees=True cannot be used with the loss {task.loss!r}: there are trees for the "
             "squared error, Poisson and the log-loss of classes. Use trees=False."
         )
-    if plan.n_folds == 0 and not task.has_held_out:
+    if _held_out_share(params) == 0 and not task.has_held_out:
         raise ValueError(
-            "trees=True needs held-out rows, which choose the share of the trees. Set "
-            "early_stopping=True and n_members of at least 2, pass X_val, or use trees=False."
+            "trees=True needs held-out rows, which choose the share of the trees, but got "
+            f"early_stopping={params.early_stopping!r} and "
+            f"validation_fraction={params.validation_fraction!r}. Set early_stopping=True and "
+            "validation_fraction above 0, pass X_val, or use trees=False."
         )
     if params.warm_start:
         raise ValueError(
             "trees=True cannot be used with warm_start=True: trees cannot be trained further."
         )
+
+
+def _warn_of_no_trees(params: CPSettings, task: Task) -> None:
+    """Warn that a table is too short for the trees that were asked for."""
+    fewest = ceil(_FEWEST_ROWS / params.validation_fraction)
+    warnings.warn(
+        f"trees=True has no effect on {len(task.rows)} distinct rows: {_FEWEST_ROWS} rows at least "
+        "must be held out to choose the share of the trees, which takes "
+        f"{fewest} with validation_fraction={params.validation_fraction:g}. The model has no "
+        "trees. Fit more rows, pass X_val, or use trees=False.",
+        UserWarning,
+        stacklevel=2,
+    )
 
 
 def resume_cp(params: CPSettings, task: Task, cores: CPCores, strength: float | None) -> Plan:
@@ -375,7 +408,7 @@ def _solver_and_strategy(
     defaults.
     """
     factors = _factor_penalties(params)
-    prior_allowed, why_not = _allows_prior(params, init, decisions.task.loss)
+    prior_allowed, why_not = _allows_prior(params, init, decisions.task)
     if solver is None:
         prior_wanted = prior_allowed and decisions.task.loss.code == LOGISTIC
         rank = (TensorPrior() if prior_wanted else factors).ranks[0]
@@ -387,7 +420,7 @@ def _solver_and_strategy(
     return solver, decisions.note("strategy", factors, why)
 
 
-def _allows_prior(params: CPSettings, init: inits.Init, loss: Loss) -> tuple[bool, str]:
+def _allows_prior(params: CPSettings, init: inits.Init, task: Task) -> tuple[bool, str]:
     """Tell whether a prior on the weight tensor may replace the penalties on the factors.
 
     It may not where the user set penalties or an init, nor for losses on the scale of the target,
@@ -397,9 +430,9 @@ def _allows_prior(params: CPSettings, init: inits.Init, loss: Loss) -> tuple[boo
         return False, "penalties are given"
     if init != inits.NearOne():
         return False, "an init is given"
-    if params.trees != "auto" and params.trees:
+    if params.trees != "auto" and params.trees and not _too_few_to_hold_out(params, task):
         return False, "trees=True needs members that hold rows out"
-    if loss.location_scale:
+    if task.loss.location_scale:
         return False, "for losses on the scale of the target"
     return True, ""
 
