@@ -12,7 +12,7 @@ from polyadic.solvers.contract import Solution
 from polyadic.solvers.sequences import AdamThenAls, AlsThenAdam
 from polyadic.training.fits import Fits
 from polyadic.training.merge import Member, merge, usable
-from polyadic.training.strategies import FactorPenalties
+from polyadic.training.strategies import FactorPenalties, TensorPrior
 
 FAST = {"rank": 4, "max_iter": 8, "random_state": 0}
 
@@ -65,6 +65,21 @@ def test_the_first_members_try_every_strength_and_the_others_take_the_best(monke
     assert len(used) == len(tried) + 2
     assert len(set(used[len(tried) :])) == 1
     assert len(model.history_) == 4
+
+
+@pytest.mark.parametrize("strategy", [FactorPenalties, TensorPrior])
+def test_an_error_in_a_thread_is_the_one_that_is_raised(monkeypatch, strategy):
+    """The threads that it stops have other errors, some of which are seen first."""
+    train_one = Fits.train_one
+
+    def failing(self, fit, *args):
+        if isinstance(self.plan.strategy, strategy):
+            raise MemoryError("no more")
+        return train_one(self, fit, *args)
+
+    monkeypatch.setattr(Fits, "train_one", failing)
+    with pytest.raises(MemoryError, match="no more"):
+        CPRegressor(random_state=0, n_jobs=2).fit(*noisy_table(300))
 
 
 @pytest.mark.parametrize("n_rows", [400, 2500])

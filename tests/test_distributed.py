@@ -99,7 +99,7 @@ def test_members_are_spread_over_workers(how, tmp_path):
     if how == "members":  # the same work, in other processes
         np.testing.assert_array_equal(raw(found, table), raw(alone, table))
     error = [np.mean((raw(m, table)[:, 0] - y) ** 2) for m in (found, alone)]
-    assert error[0] < 1.5 * error[1] < 0.1 * y.var()
+    assert max(error) < 0.1 * y.var()  # a member of a shard sees a third of the rows
 
 
 def test_members_share_a_shard_where_there_are_fewer_blocks(tmp_path):

@@ -1,6 +1,7 @@
 """Laws of the fitted estimators."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -250,6 +251,33 @@ def test_partial_fit_learns_from_pieces():
         for start in range(0, 3000, 500):
             model.partial_fit(X[start : start + 500], y[start : start + 500])
     assert model.score(X, y) > 0.8
+
+
+@pytest.mark.parametrize("n_members", ["auto", 3])
+def test_partial_fit_keeps_what_a_mixture_has_learnt(n_members):
+    """Some of its hundreds of terms have one factor of thousands, and others near zero.
+
+    Over seeds 0 to 5, R2 rose by 0.001 to 0.01; without care for such terms it fell by 0.3 to 18.
+    """
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    y = np.sin(2 * X[:, 0]) * X[:, 1] + 0.3 * X[:, 2] + 0.1 * rng.normal(size=400)
+    model = CPRegressor(n_members=n_members, trees=False, random_state=0).fit(X, y)
+    before = model.score(X, y)
+    for _ in range(3):
+        model.partial_fit(X, y)
+    assert model.score(X, y) > before - 0.05
+
+
+def test_partial_fit_outlives_a_row_far_outside():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (200, 10))
+    model, far = CPRegressor(maps=maps.Polynomial(12), rank=4, random_state=0), X.copy()
+    far[7] = 1e5
+    with warnings.catch_warnings():  # that training diverged
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.partial_fit(X, X[:, 0]).partial_fit(far, X[:, 0])
+    assert np.all(np.isfinite(model.predict(X)))
 
 
 @pytest.mark.parametrize("fitted", [False, True], ids=["from the start", "after fit"])

@@ -367,18 +367,26 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
         )
 
     def _remember(
-        self, plan: Plan, training: Training, rows: CodedRows, order: Sequence[int] | None = None
+        self,
+        plan: Plan,
+        training: Training,
+        rows: CodedRows | None,
+        order: Sequence[int] | None = None,
     ) -> None:
         """Merge the members and set the attributes of the fitted model.
 
-        `rows` are the training rows, with their columns in the order of the table; `order` is the
-        one in which training took the columns, None: that of the table.
+        `rows` are the training rows, with their columns in the order of the table, whose
+        predictions must be finite; None: they are not looked at. `order` is the one in which
+        training took the columns, None: that of the table.
         """
         members = training.members
         for member in members:
             if member.solution.message:
                 warnings.warn(member.solution.message, ConvergenceWarning, stacklevel=3)
-        set_finite_model(self, members, rows, order)
+        if rows is None:
+            self._set_model(members, order)
+        else:
+            set_finite_model(self, members, rows, order)
         self.__dict__.pop("configuration_", None)  # that of an earlier fit, from a model file
         self.loss_ = self._loss()
         self.history_ = training.histories

@@ -33,10 +33,11 @@ from polyadic.maps import FeatureMap, Hat, OneHot
 from polyadic.networks.cp import CPCores
 from polyadic.scale.reading import Reading
 from polyadic.scale.sources import is_source
-from polyadic.solvers.adam import AdamState
+from polyadic.solvers.adam import Adam, AdamState
 from polyadic.solvers.blocks import working_memory
 from polyadic.solvers.contract import Deadline
 from polyadic.solvers.registry import FUSED
+from polyadic.solvers.sequences import balanced
 from polyadic.training.checkpoints import Checkpoint
 from polyadic.training.fits import build_problem
 from polyadic.training.members import Training
@@ -47,6 +48,8 @@ from polyadic.version import __version__
 
 # Parameters that change no bit of a fit: it may go on with others.
 _NO_EFFECT = ("checkpoint", "memory", "n_jobs", "verbose")
+# Sum of the sizes of the weights of 32 terms at their start: the usual rate is for these.
+_USUAL_WEIGHTS = 4.5
 
 
 @dataclass
@@ -58,8 +61,19 @@ class _Passes:
     count: int = 0  # calls so far
     n_seen: float = 0.0  # effective rows of all calls so far
     state: AdamState | None = None
+    pace: float = 1.0  # share of the usual rate
     free: np.ndarray | None = None
     cores: CPCores | None = None  # as trained, in this order, before missing values were averaged
+
+
+def _pace(cores: CPCores) -> float:
+    """Return the share of the usual rate at which a model is trained further.
+
+    A step moves every entry by up to the rate, and a prediction by up to that times the sum of the
+    sizes of all weights. Merged models have hundreds of terms, which partly cancel each other.
+    """
+    sizes = np.abs(cores.weights).sum(axis=0)
+    return float(min(1.0, _USUAL_WEIGHTS / max(sizes.max(initial=0.0), _USUAL_WEIGHTS)))
 
 
 def has_passes(estimator: CPEstimator) -> bool:
@@ -343,18 +357,27 @@ class CPEstimator(TableEstimator):
             start = plan.init.start(problem, plan.ranks[0], rngs)
             cores, passes.free = start.cores, start.free
         if passes.state is None:
+            # Of a merged model, some terms have one factor of thousands and others near zero.
+            cores = balanced(cores, problem.local)
+            passes.pace = 1.0 if first else _pace(cores)
             passes.state = AdamState.start(cores)
         free = passes.free
         if free is None and self.separate_outputs:
             free = separate_mask(cores)
         rng = np.random.default_rng((plan.seed, passes.count))
-        solution = plan.solver.solve(problem, cores, free, rng, state=passes.state)
+        solver = plan.solver
+        assert isinstance(solver, Adam)
+        if self.learning_rate == "auto":
+            solver = solver.with_rate(passes.pace * solver.learning_rate)
+        solution = solver.solve(problem, cores, free, rng, state=passes.state)
         if not solution.converged:
             passes.state = None  # the next call starts from the model, not from what diverged
         passes.count, passes.cores = passes.count + 1, solution.cores
         passes.n_seen += rows.effective_rows()
         self._passes = passes
-        self._remember(plan, Training([Member(maps, solution)]), as_given, passes.order)
+        # A later pass may have a row far outside of all others: the model is as good as before.
+        looked_at = as_given if first else None
+        self._remember(plan, Training([Member(maps, solution)]), looked_at, passes.order)
         self._add_marginals(as_given, first)
 
     def _open_passes(self, rows: CodedRows) -> _Passes:

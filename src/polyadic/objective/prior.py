@@ -179,7 +179,7 @@ def fit_additive(
     compiled, curvature = loss.compiled(), loss.compiled_curvature()
 
     def measure() -> float:
-        """Write the derivatives, and return the loss, which is asked for on a scale only."""
+        """Write the derivatives; return the loss, which is NaN for classes: nothing needs it."""
         if loss.code in (LOGISTIC, SOFTMAX):
             class_derivatives(loss.code, y, weight, raw, model.slope, model.curvature)
             return np.nan

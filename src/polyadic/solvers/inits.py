@@ -162,7 +162,12 @@ def _nearest_to_one(problem: Problem, n: int) -> np.ndarray:
     coefficients small where elements are nearly dependent, and without BLAS the bits do not depend
     on its threads. Some of the rows will do; they are sorted by a hash of their content.
     """
-    local = problem.local
+    local, layout = problem.local, problem.local.layout
+    if layout.slots[n + 1] - layout.slots[n] == 1 and not layout.dense[n]:
+        # One element per row, as of categories, some of which may have none of the rows below.
+        value = local.value[:, layout.slots[n]]
+        if np.all((value == 1) | (value == 0)):
+            return np.ones(local.dims[n])
     rows = np.unique(np.linspace(0, len(local) - 1, min(len(local), _SOME_ROWS)).astype(np.intp))
     own = slice(local.layout.slots[n], local.layout.slots[n + 1])
     index, value = local.index[rows, own] - local.layout.first[n], local.value[rows, own]

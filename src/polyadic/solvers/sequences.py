@@ -99,7 +99,7 @@ class Sequence(ABC):
             first = state
             losses = first.history.get("validation_loss", first.history["train_loss"])
             for epoch, loss in enumerate(losses):
-                noted(epoch, loss, lambda: first.cores)
+                noted(epoch, loss if first.converged else np.inf, lambda: first.cores)
         if any(asked):
             return first
         later = None if report is None else lambda e, v, c: report(first.n_iter + e, v, c)

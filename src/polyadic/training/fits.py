@@ -60,6 +60,7 @@ class Pool:
         self.n_jobs, self.deadline = n_jobs, deadline
         self.spreads = n_jobs > 1 and not _is_local(get_active_backend()[0])
         self.threads = ThreadPoolExecutor(n_jobs) if n_jobs > 1 else None
+        self.error: BaseException | None = None  # the first one; what it stops has others
 
     def __enter__(self) -> Pool:
         return self
@@ -67,6 +68,7 @@ class Pool:
     def __exit__(self, *error: Any) -> None:
         if self.threads is not None:
             self.threads.shutdown(cancel_futures=True)
+        self.error = None  # it holds the frames that hold the tables
 
     def run(self, work: Callable[[Any], Any], tasks: Sequence[Any]) -> list:
         """Do the work for every task, n_jobs at a time."""
@@ -90,12 +92,15 @@ class Pool:
         """Stop all threads where an error comes up, which would else wait for them to finish."""
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            self.error = self.error or error
             if self.deadline is not None:
                 self.deadline.stop()
             if self.threads is not None:
                 self.threads.shutdown(wait=False, cancel_futures=True)
-            raise
+            if self.error is error:
+                raise
+            raise self.error from None
 
 
 def _is_local(backend: Any) -> bool:
@@ -276,6 +281,11 @@ class Fits:
         rng = np.random.default_rng((self.plan.seed, fit.number))
         start = self.seeded_start(fit, problem, built.own_maps, rng)
         return solver.solve(problem, start.cores, start.free, rng)
+
+    def release(self) -> None:
+        """Forget what only further pilots and members would need."""
+        self.problems.clear()
+        self.openings.clear()
 
     def built(self, number: int, all_rows: bool) -> Built:
         """Return maps and problem of a member: the same for all strengths."""

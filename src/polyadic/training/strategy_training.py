@@ -103,7 +103,7 @@ class StrategyTraining:
         self.own = [*kept, *first, *more]
         self.members, self.additive = self.whole(self.own)
         if not plan.finishes:
-            self.fits.problems.clear()
+            self.fits.release()
         self.seconds["members"] = time.perf_counter() - start
 
     def whole(self, own: Sequence[Member]) -> tuple[list[Member], list[Member]]:
@@ -132,7 +132,7 @@ class StrategyTraining:
         """Train no members."""
         self.do_not_expect(MEMBER)
         self.do_not_expect(FINISHED)
-        self.fits.problems.clear()
+        self.fits.release()
 
     def do_not_expect(self, kind: str) -> None:
         """Tell those who watch that the steps of this kind will not be taken."""
@@ -171,15 +171,22 @@ class StrategyTraining:
     def open_members(self) -> None:
         """Make the sweeps before Adam for all members, where one pilot tries each strength.
 
-        The pilots of all strengths have the same number, and would wait for the same sweep.
+        The pilots of all strengths have the same number, and would wait for the same sweep. Where
+        time is limited, or a checkpoint may have what follows, sweeps wait until they are needed.
         """
         fits, plan = self.fits, self.plan
-        no_limit = fits.deadline is None or np.isinf(fits.deadline)
-        if plan.ladder.n_pilots == 1 and no_limit and not fits.pool.spreads:
-            rank, all_rows = plan.ranks[0], not plan.strategy.holds_out_rows
-            numbers = range(plan.n_members)
-            starts = [Fit(k, self.strength, rank, self.solver, all_rows) for k in numbers]
-            fits.pool.run(fits.opening, starts)
+        limited = fits.deadline is not None and np.isfinite(fits.deadline)
+        if plan.ladder.n_pilots > 1 or limited or fits.checkpoint or fits.pool.spreads:
+            return
+        rank, all_rows = plan.ranks[0], not plan.strategy.holds_out_rows
+        fits.pool.run(
+            lambda number: (
+                None
+                if fits.out_of_time
+                else fits.opening(Fit(number, self.strength, rank, self.solver, all_rows))
+            ),
+            range(plan.n_members),
+        )
 
     def best_trial(self) -> Trial:
         """Return the trial of the lowest held-out loss."""
@@ -292,7 +299,7 @@ class StrategyTraining:
                 self.do_not_expect(FINISHED)
             self.fits.pool.side_by_side(works)
             self.seconds["members"] += time.perf_counter() - start
-        self.fits.problems.clear()
+        self.fits.release()
 
     def finish_members(self) -> None:
         """Let the members go on with all rows, under the priors that they have."""
