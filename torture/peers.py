@@ -25,6 +25,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from polyadic import CPClassifier, CPRegressor, TNClassifier, TNRegressor, explain, networks
+from polyadic.explain.outputs import explained_raw
 from polyadic.maps import MAPS, OneHot
 from polyadic.solvers.inits import INITS
 
@@ -32,6 +33,9 @@ CP = {"n_members": 1, "rank": 8, "max_iter": 60, "n_jobs": 1}
 TN = {"max_iter": 25, "n_iter_no_change": 25, "batch_size": 32, "learning_rate": 0.03}
 TN |= {"ema_decay": 0.8}
 WIDE = "check_sample_weight_equivalence_on_dense_data"  # thirty columns: too many for tucker
+# It expects that noise cannot be learnt. Without any penalty, least squares separates its 50 rows,
+# and weights of classes mean nothing where the loss of every row is near zero.
+UNLEARNABLE = "check_class_weight_classifiers"
 # What cannot hold for a setting: counts have no negative targets, which the checks draw.
 LOSSES = ["squared_error", "huber", "absolute_error"]
 SOLVERS = ["adam", "als", "als+adam", "adam+als"]
@@ -73,6 +77,8 @@ def sklearn_check(estimator, check):
     name = check.func.__name__
     if getattr(estimator, "format", "") == "tucker" and name == WIDE:
         estimator = clone(estimator).set_params(rank=1)
+    if name == UNLEARNABLE and estimator.l2 == 0 and estimator.smoothness == 0:
+        raise SkipTest("without penalties noise is learnt")
     check(estimator)
 
 
@@ -96,9 +102,7 @@ def shap_check(estimator):
         y = np.digitize(y, [-0.5, 0.5])
     model = clone(estimator).fit(X, y)
     found = explain.shapley(model, X[:50])
-    raw = model.raw(X[:50])
-    if raw.shape[1] > 1:  # scores of classes are relative to their mean
-        raw = raw - raw.mean(axis=1, keepdims=True)
+    raw = explained_raw(model, model.raw(X[:50]))
     own = SimpleNamespace(expected_value=found.base, feature_perturbation="interventional")
     values = [found.values[:, :, k] for k in range(raw.shape[1])]
     TreeExplainer.assert_additivity(own, values, raw)
