@@ -164,12 +164,12 @@ def _factorise(band, n, ld, reach):
         if not _factorise_panel(band, i, ld, reach):
             return False
         # Row i + t of panel column p is at p * (ld - 1) + t after `first`.
-        first, end = i * ld, min(reach + PANEL, n - i)
+        first, end = i * ld, _end(band, i * ld, min(reach + PANEL, n - i), ld - 1)
         for j in range(PANEL, end, TILE):
             if _are_zero(band, first + j, ld - 1):  # always so between categories
                 continue
             to = first + j * (ld - 1)
-            for k in range(j, reach + PANEL, LANES):
+            for k in range(j, end, LANES):
                 at = to + k
                 a, b = load(band, at), load(band, at + ld - 1)
                 c, d = load(band, at + 2 * (ld - 1)), load(band, at + 3 * (ld - 1))
@@ -205,6 +205,18 @@ def _factorise_panel(band, i, ld, reach):
         for k in range(own, own + reach + 1, LANES):
             store(band, k, inverse * load(band, k))
     return True
+
+
+@inner
+def _end(band, first, end, step):
+    """Return where the rows of a panel end: beyond are zeros, up to row `end`.
+
+    The last columns of an element reach fewer rows than the first, for which the band has room.
+    """
+    tile = PANEL + (end - 1 - PANEL) // TILE * TILE
+    while tile >= PANEL and _are_zero(band, first + tile, step):
+        tile -= TILE
+    return min(tile + TILE, end)
 
 
 @inner

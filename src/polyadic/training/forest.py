@@ -270,9 +270,10 @@ class TreeTraining:
         curve = self.grow(forests, held_out)
         best = (1 + int(np.argmin(curve))) * _STEP
         kept = [one.first(best) for one in forests]  # members of one forest have the same trees
-        for number in range(plan.n_members):
-            k = number % n_forests
-            self.members.append(self.member(number, kept[k], held_out[k]))
+        self.members = fits.pool.run(
+            lambda k: self.member(k, kept[k % n_forests], held_out[k % n_forests]),
+            range(plan.n_members),
+        )
         self.n_rounds = best
         places = {len(curve) - 1, best // _STEP - 1, *(2**k - 1 for k in range(2, 8))}
         told = [(k, curve[k]) for k in sorted(places) if k < len(curve)]

@@ -193,7 +193,8 @@ def _mix(
     fits = strategies[0].fits
     groups, shares, choices = find_shares(groups, fits)
     used = {group[0].kind for group, share in zip(groups, shares) if share > 0}
-    fits.pool.side_by_side([partial(one.finish, used) for one in every])
+    # Trees grow one after the other: they begin first, so that nothing waits for them at the end.
+    fits.pool.side_by_side([partial(one.finish, used) for one in reversed(every)])
     finished = {place: member for one in every for place, member in one.finished.items()}
     members = [
         finished_or_own

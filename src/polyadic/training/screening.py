@@ -11,7 +11,9 @@ as many as there are columns. A column that is left out stays in the additive pa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -85,10 +87,12 @@ def search(task: Task) -> Screening | None:
     )
     shapes = [prior.precision(m) for m in task.maps]
     additive = prior.fit_additive(problem, shapes, lambda: task.out_of_time)
-    return None if task.out_of_time else screen(additive, task.maps, task.rows)
+    return None if task.out_of_time else screen(additive, task.maps, task.rows, task.n_jobs)
 
 
-def screen(additive: Additive, maps: Sequence[FeatureMap], rows: CodedRows) -> Screening:
+def screen(
+    additive: Additive, maps: Sequence[FeatureMap], rows: CodedRows, n_jobs: int = 1
+) -> Screening:
     """Return the columns that take part in products.
 
     Those with an effect in the additive model, or alone: of similar columns the additive model
@@ -106,7 +110,7 @@ def screen(additive: Additive, maps: Sequence[FeatureMap], rows: CodedRows) -> S
     bins = [_binned(x, m) for x, m in zip(columns, maps)]
     grid = np.concatenate([np.eye(_BINS)[b] for b in bins], axis=1)
     ranks = np.column_stack([_ranks(x, m) for x, m in zip(columns, maps)])
-    pairs, triples = _pairs(grid, after), _triples(ranks, after)
+    pairs, triples = _pairs(grid, after), _triples(ranks, after, n_jobs)
     chosen = clear | _singles(grid, before)
     for found in (*pairs, *triples):
         chosen[list(found)] = True
@@ -212,26 +216,31 @@ def _binned(x: np.ndarray, m: FeatureMap) -> np.ndarray:
     return bins[np.where(x >= 0, x, len(counts))]
 
 
-def _triples(ranks: np.ndarray, model: Quadratic) -> list[tuple[int, ...]]:
+def _triples(ranks: np.ndarray, model: Quadratic, n_jobs: int = 1) -> list[tuple[int, ...]]:
     """Return the triples of columns whose product of ranks goes along with the slopes."""
     n_rows, n_columns = ranks.shape
     n_triples = n_columns * (n_columns - 1) * (n_columns - 2) // 6
     n_outputs = model.slope.shape[1]
     if not n_triples or n_rows * n_columns**3 * n_outputs > _MOST_OPERATIONS:
         return []
-    squares = ranks**2
     limit = norm.isf(_CHANCE / (2 * n_triples * n_outputs)) ** 2
-    found: list[tuple[int, ...]] = []
-    for i in range(n_columns - 2):
-        own, own_squares = ranks[:, i + 1 :], squares[:, i + 1 :]
-        total = np.zeros((n_columns - i - 1,) * 2)
-        for slope, curvature in zip(model.slope.T, model.curvature.T):
-            sums = (own.T * (ranks[:, i] * slope)) @ own
-            weights = (own_squares.T * (squares[:, i] * curvature)) @ own_squares
-            total = np.maximum(total, _gain(sums, weights))
-        pairs = np.argwhere(np.triu(total > limit, 1))
-        found += [(i, i + 1 + int(a), i + 1 + int(b)) for a, b in pairs]
-    return found
+    search = partial(_triples_with, ranks=ranks, squares=ranks**2, model=model, limit=limit)
+    with ThreadPoolExecutor(n_jobs) as threads:
+        return [triple for found in threads.map(search, range(n_columns - 2)) for triple in found]
+
+
+def _triples_with(
+    i: int, ranks: np.ndarray, squares: np.ndarray, model: Quadratic, limit: float
+) -> list[tuple[int, ...]]:
+    """Return those of column i and two columns after it."""
+    own, own_squares = ranks[:, i + 1 :], squares[:, i + 1 :]
+    total = np.zeros((own.shape[1],) * 2)
+    for slope, curvature in zip(model.slope.T, model.curvature.T):
+        sums = (own.T * (ranks[:, i] * slope)) @ own
+        weights = (own_squares.T * (squares[:, i] * curvature)) @ own_squares
+        total = np.maximum(total, _gain(sums, weights))
+    pairs = np.argwhere(np.triu(total > limit, 1))
+    return [(i, i + 1 + int(a), i + 1 + int(b)) for a, b in pairs]
 
 
 def _ranks(x: np.ndarray, m: FeatureMap) -> np.ndarray:
