@@ -376,7 +376,7 @@ def test_least_squares_is_left_out_where_it_would_take_too_much_memory(tmp_path,
     folder = write_rows(tmp_path / "rows", ["y"])
     how = {"memory": TINY, "n_members": 2, "random_state": 0, "max_time": 2}
     usual = CPRegressor(**how).fit(folder, "y")
-    monkeypatch.setattr("polyadic.training.resolve._LEAST_MEMORY", 0.0)
+    monkeypatch.setattr("polyadic.training.resolve_cp._LEAST_MEMORY", 0.0)
     bounded = CPRegressor(**how).fit(folder, "y")
     assert "tensor prior" in usual.plan_["strategy"]
     assert (bounded.plan_["solver"], bounded.plan_["strategy"]) == ("adam", "factor penalties")

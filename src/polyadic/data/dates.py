@@ -7,6 +7,7 @@ come back: they are categories on a circle. A time of day is its hour; a duratio
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
@@ -210,3 +211,20 @@ def _place(moments: np.ndarray, part: str) -> np.ndarray:
     if part == "weekday":
         return (moments.astype("datetime64[D]").astype(np.int64) + _MONDAY) % 7
     return moments.astype("datetime64[h]").astype(np.int64) % 24
+
+
+def part_from_json(
+    n: int, entry: Mapping[str, Any], kind: str, categories: tuple[Scalar, ...] | None
+) -> tuple[str | None, str | None]:
+    """Return which part of which column a column is; refuse what no column of dates has."""
+    part, part_of = entry.get("part"), entry.get("part_of")
+    if part is None and part_of is None:
+        return None, None
+    known = CIRCLES.get(part, ()) if isinstance(part, str) else ()
+    fits = kind == ("categorical" if known else "numeric") and set(categories or ()) <= set(known)
+    if part not in PARTS or not isinstance(part_of, str) or not fits:
+        raise ValueError(
+            f"column {n} is the part {part!r} of {part_of!r}. A part is one of {', '.join(PARTS)}, "
+            "of a column given by its name, with categories of its own."
+        )
+    return part, part_of

@@ -43,7 +43,7 @@ from polyadic.training.fits import build_problem
 from polyadic.training.members import Training
 from polyadic.training.merge import Member
 from polyadic.training.plan import Plan
-from polyadic.training.resolve import plan_pass, resolve_cp, resume_cp, separate_mask
+from polyadic.training.resolve_cp import plan_pass, resolve_cp, resume_cp, separate_mask
 from polyadic.version import __version__
 
 # Parameters that change no bit of a fit: it may go on with others.

@@ -24,7 +24,7 @@ from polyadic.solvers.contract import Deadline
 from polyadic.solvers.inits import Init, Start
 from polyadic.solvers.registry import NETWORKS
 from polyadic.training.plan import Plan
-from polyadic.training.resolve import resolve_tn, resume_tn
+from polyadic.training.resolve_networks import resolve_tn, resume_tn
 
 
 def require_torch() -> None:

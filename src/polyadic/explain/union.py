@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from polyadic.data.columns import Column, Columns, sort_categories
+from polyadic.data.columns import Column, Columns
 from polyadic.data.dates import CIRCLES
+from polyadic.data.kinds import sort_categories
 from polyadic.data.marginals import Marginal
 from polyadic.explain.cp import CPReading
 from polyadic.explain.joined import JoinedReading, first_part

@@ -16,15 +16,8 @@ import narwhals as nw
 import numpy as np
 
 from polyadic.data import dates
-from polyadic.data.columns import (
-    MOST_STREAMED,
-    Column,
-    Columns,
-    check_part_names,
-    choose_kinds,
-    order_of,
-    sort_categories,
-)
+from polyadic.data.columns import MOST_STREAMED, Column, Columns, check_part_names
+from polyadic.data.kinds import choose_kinds, order_of, sort_categories
 from polyadic.data.tables import Values, factorise, factorise_list, numbers, read_table
 from polyadic.scale.memory import choose_categories
 from polyadic.scale.sketches import CategoryCounts, NumberSketch, TextCounts

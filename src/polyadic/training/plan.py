@@ -1,6 +1,7 @@
 """The plan of a fit: all its settings, each with the reason for it.
 
-`polyadic.training.resolve` makes a plan, and `polyadic.training.members` carries it out.
+`polyadic.training.resolve_cp` and `resolve_networks` make a plan, and `polyadic.training.members`
+carries it out.
 """
 
 from __future__ import annotations

@@ -7,13 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from polyadic.data.columns import (
-    Column,
-    Columns,
-    category_codes,
-    find_column,
-    sort_categories,
-)
+from polyadic.data.columns import Column, Columns, category_codes
+from polyadic.data.kinds import find_column, sort_categories
 from polyadic.data.tables import Scalar, Table, as_scalar, factorise, listing, numbers
 from polyadic.trees.source import Source
 
