@@ -415,3 +415,23 @@ def test_progress_is_shown_on_request(capsys):
     assert "100%" in shown
     CPRegressor(**{**SMALL, "max_iter": 3}).fit(X, y)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("unit", [1e-13, 1e-60])
+def test_targets_in_tiny_units_can_be_trained_further(unit):
+    """They were taken for constant ones, which have a tiny scale."""
+    X, y = table()
+    model = CPRegressor(**SMALL).fit(X, unit * y)
+    before = model.score(X, unit * y)
+    assert model.partial_fit(X, unit * y).score(X, unit * y) > before - 0.1
+    assert model.set_params(warm_start=True).fit(X, unit * y).score(X, unit * y) > before - 0.1
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -1e6 / 3])
+def test_a_constant_target_can_be_trained_further_until_it_varies(value):
+    X, y = table()
+    model = CPRegressor(**SMALL).fit(X, np.full(len(y), value))
+    model.partial_fit(X, np.full(len(y), value))
+    np.testing.assert_allclose(model.predict(X), value, rtol=1e-9, atol=1e-9)
+    with pytest.raises(ValueError, match="was constant when the model was fitted"):
+        model.partial_fit(X, value + y)
