@@ -1,5 +1,6 @@
 """Laws of the fitted estimators."""
 
+import copy
 import pickle
 import warnings
 
@@ -269,6 +270,25 @@ def test_partial_fit_keeps_what_a_mixture_has_learnt(n_members):
     assert model.score(X, y) > before - 0.05
 
 
+@pytest.mark.parametrize("n_rows", [1, 3])
+def test_partial_fit_on_a_few_rows_keeps_what_a_fit_has_learnt(n_rows):
+    """Terms were rescaled by the rows of the pass, where some factors are near zero by chance.
+
+    Over seeds 0 to 3, R2 fell by 0.005 at most; before, a single row lowered it by up to 26,000.
+    """
+    rng = np.random.default_rng(0)
+    kinds, x = rng.integers(0, 6, 300), rng.normal(size=(300, 3))
+    effects = rng.normal(size=6)
+    effects[np.abs(effects) < 0.8] = 0.0
+    y = effects[kinds] * np.sin(2 * x[:, 0]) * x[:, 1] + 0.3 * x[:, 2]
+    X = pd.DataFrame({"kind": pd.Categorical(kinds), "a": x[:, 0], "b": x[:, 1], "c": x[:, 2]})
+    fitted = CPRegressor(n_members=3, trees=False, random_state=0).fit(X, y)
+    before = fitted.score(X, y)
+    for k in range(0, 30 * n_rows, n_rows):
+        model = copy.deepcopy(fitted).partial_fit(X[k : k + n_rows], y[k : k + n_rows])
+        assert model.score(X, y) > before - 0.05
+
+
 def test_partial_fit_outlives_a_row_far_outside():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (200, 10))
@@ -395,3 +415,23 @@ def test_progress_is_shown_on_request(capsys):
     assert "100%" in shown
     CPRegressor(**{**SMALL, "max_iter": 3}).fit(X, y)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("unit", [1e-13, 1e-60])
+def test_targets_in_tiny_units_can_be_trained_further(unit):
+    """They were taken for constant ones, which have a tiny scale."""
+    X, y = table()
+    model = CPRegressor(**SMALL).fit(X, unit * y)
+    before = model.score(X, unit * y)
+    assert model.partial_fit(X, unit * y).score(X, unit * y) > before - 0.1
+    assert model.set_params(warm_start=True).fit(X, unit * y).score(X, unit * y) > before - 0.1
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -1e6 / 3])
+def test_a_constant_target_can_be_trained_further_until_it_varies(value):
+    X, y = table()
+    model = CPRegressor(**SMALL).fit(X, np.full(len(y), value))
+    model.partial_fit(X, np.full(len(y), value))
+    np.testing.assert_allclose(model.predict(X), value, rtol=1e-9, atol=1e-9)
+    with pytest.raises(ValueError, match="was constant when the model was fitted"):
+        model.partial_fit(X, value + y)

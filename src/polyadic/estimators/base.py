@@ -317,15 +317,19 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _shrink_constant(self, constant: np.ndarray) -> None:
         """Give the outputs that are marked a tiny scale."""
-        tiny = _CONSTANT_SCALE * np.maximum(1.0, np.abs(self._center))
-        self._scale = np.where(constant, tiny, self._scale)
+        self._scale = np.where(constant, self._tiny_scale(), self._scale)
+
+    def _tiny_scale(self) -> np.ndarray:
+        """Return the scale of outputs that do not vary, (L,)."""
+        return _CONSTANT_SCALE * np.maximum(1.0, np.abs(self._center))
 
     def _check_constant_outputs(self, rows: CodedRows) -> None:
         """Refuse to go on where an output varies that did not: the fitted scale leaves no room."""
         if not (self._scales_target and self._loss().location_scale):
             return
-        shrunk = self._scale <= _CONSTANT_SCALE * np.maximum(1.0, np.abs(self._center))
-        moved = shrunk & np.any(rows.y != self._center, axis=0)
+        # An output in small units may vary by less; the mean of equal numbers may be rounded.
+        shrunk = np.isclose(self._scale, self._tiny_scale(), rtol=1e-9, atol=0.0)
+        moved = shrunk & np.any(np.abs(rows.y - self._center) > self._scale, axis=0)
         if np.any(moved):
             raise ValueError(
                 f"Output {np.flatnonzero(moved)[0]} of y was constant when the model was fitted, "

@@ -13,6 +13,7 @@ from joblib import effective_n_jobs
 from sklearn.utils.metaestimators import available_if
 
 from polyadic.data.features import encode, lay_out
+from polyadic.data.marginals import full_core
 from polyadic.data.rows import CodedRows, content_order
 from polyadic.estimators import validation
 from polyadic.estimators.base import TableEstimator
@@ -31,17 +32,19 @@ from polyadic.estimators.streamed import (
 from polyadic.kernels.jit import FORM
 from polyadic.maps import FeatureMap, Hat, OneHot
 from polyadic.networks.cp import CPCores
+from polyadic.objective.problem import Problem
 from polyadic.scale.reading import Reading
 from polyadic.scale.sources import is_source
 from polyadic.solvers.adam import Adam, AdamState
 from polyadic.solvers.blocks import working_memory
 from polyadic.solvers.contract import Deadline
 from polyadic.solvers.registry import FUSED
-from polyadic.solvers.sequences import balanced
+from polyadic.solvers.sequences import balanced, balanced_by
 from polyadic.training.checkpoints import Checkpoint
 from polyadic.training.fits import build_problem
 from polyadic.training.members import Training
 from polyadic.training.merge import Member
+from polyadic.training.model import known_marginals
 from polyadic.training.plan import Plan
 from polyadic.training.resolve_cp import plan_pass, resolve_cp, resume_cp, separate_mask
 from polyadic.version import __version__
@@ -357,9 +360,9 @@ class CPEstimator(TableEstimator):
             start = plan.init.start(problem, plan.ranks[0], rngs)
             cores, passes.free = start.cores, start.free
         if passes.state is None:
-            # Of a merged model, some terms have one factor of thousands and others near zero.
-            cores = balanced(cores, problem.local)
-            passes.pace = 1.0 if first else _pace(cores)
+            if not first:
+                cores = self._balanced(cores, problem, passes.order)
+                passes.pace = _pace(cores)
             passes.state = AdamState.start(cores)
         free = passes.free
         if free is None and self.separate_outputs:
@@ -379,6 +382,23 @@ class CPEstimator(TableEstimator):
         looked_at = as_given if first else None
         self._remember(plan, Training([Member(maps, solution)]), looked_at, passes.order)
         self._add_marginals(as_given, first)
+
+    def _balanced(self, cores: CPCores, problem: Problem, order: Sequence[int]) -> CPCores:
+        """Return the fitted model as Adam goes on from it.
+
+        Of a merged model, some terms have one factor of thousands and others near zero. Their sizes
+        are those on all rows so far: a single row, where a factor is near zero by chance, would
+        make that factor large everywhere else.
+        """
+        known = known_marginals(self)
+        if known is None:  # a model from an old file
+            return balanced(cores, problem.local)
+        sizes = []
+        for n, core in zip(order, cores.factors):
+            full = full_core(self.maps_[n], core)
+            squares = np.einsum("dr,dr->r", full, known[n].second @ full)
+            sizes.append(np.sqrt(np.maximum(squares, 0.0)))
+        return balanced_by(cores, sizes)
 
     def _open_passes(self, rows: CodedRows) -> _Passes:
         """Return what earlier calls have kept, or what the first call starts with.

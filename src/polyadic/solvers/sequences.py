@@ -176,7 +176,16 @@ def balanced(cores: CPCores, local: LocalFeatures) -> CPCores:
         if constant and len(factor) > 1:
             values, share = factor[0] + factor[1:], share[1:]
         size = np.sqrt(share @ values**2 / max(share.sum(), _TINY))
-        sizes.append(np.where(size > 0, size, 1.0))
+        sizes.append(size)
+    return balanced_by(cores, sizes)
+
+
+def balanced_by(cores: CPCores, sizes: list[np.ndarray]) -> CPCores:
+    """Return the same model, with the factors of unbalanced terms divided by their sizes, N (R,).
+
+    A size is the root of the mean square of a factor, or zero for one that is to stay as it is.
+    """
+    sizes = [np.where(size > 0, size, 1.0) for size in sizes]
     unbalanced = np.max(np.abs(np.log(sizes)), axis=0) > np.log(_UNBALANCED)
     sizes = [np.where(unbalanced, size, 1.0) for size in sizes]
     factors = [factor / size for factor, size in zip(cores.factors, sizes)]
