@@ -7,7 +7,7 @@ from joblib import parallel_config
 from joblib.parallel import get_active_backend
 
 from polyadic import CPClassifier, CPRegressor
-from polyadic.training.fits import Pool
+from polyadic.training.pool import Pool
 
 
 def table(n=300):

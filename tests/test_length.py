@@ -8,7 +8,8 @@ import pytest
 
 from polyadic import CPClassifier, CPRegressor
 from polyadic.solvers.loop import Schedule
-from polyadic.training.fits import Fits, Pool
+from polyadic.training.fits import Fits
+from polyadic.training.pool import Pool
 from polyadic.training.strategy_training import StrategyTraining
 
 

@@ -24,7 +24,7 @@ from sklearn.base import clone
 from streams import TINY, make_rows, small_limits
 
 from polyadic import CPRegressor, load
-from polyadic.training.fits import Pool
+from polyadic.training.pool import Pool
 
 ray = needs.package("ray")
 pytestmark = [

@@ -43,9 +43,10 @@ from polyadic.solvers.adam import Adam
 from polyadic.solvers.contract import Solution
 from polyadic.solvers.workers import Exchange
 from polyadic.training.checkpoints import Checkpoint
-from polyadic.training.fits import Fits, Pool
+from polyadic.training.fits import Fits
 from polyadic.training.merge import Member
 from polyadic.training.plan import Plan
+from polyadic.training.pool import Pool
 from polyadic.training.strategy_training import StrategyTraining
 from polyadic.training.streaming import AllRows, go_on, train_member
 

@@ -25,11 +25,12 @@ from polyadic.solvers.threads import MANY_SLOTS
 from polyadic.training import mixing
 from polyadic.training.checkpoints import Checkpoint
 from polyadic.training.compiling import prepare_fit
-from polyadic.training.fits import Fits, Pool, assign_folds, build_problem, hold_out
+from polyadic.training.fits import Fits, assign_folds, build_problem, hold_out
 from polyadic.training.forest import TreeTraining
 from polyadic.training.linear import LinearTraining, possible
 from polyadic.training.merge import Member
 from polyadic.training.plan import MEMBER, Choice, Plan
+from polyadic.training.pool import Pool
 from polyadic.training.shares import find_shares
 from polyadic.training.strategy_training import StrategyTraining, Trial
 from polyadic.training.watch import Listener, Watch

@@ -11,7 +11,6 @@ as many as there are columns. A column that is left out stays in the additive pa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -28,6 +27,7 @@ from polyadic.objective import prior
 from polyadic.objective.prior import Additive, Effect
 from polyadic.objective.problem import Problem, Rows
 from polyadic.training.plan import Task
+from polyadic.training.pool import Pool
 
 # All chosen by hand.
 FEW_COLUMNS = 8  # up to which none is left out
@@ -225,8 +225,8 @@ def _triples(ranks: np.ndarray, model: Quadratic, n_jobs: int = 1) -> list[tuple
         return []
     limit = norm.isf(_CHANCE / (2 * n_triples * n_outputs)) ** 2
     search = partial(_triples_with, ranks=ranks, squares=ranks**2, model=model, limit=limit)
-    with ThreadPoolExecutor(n_jobs) as threads:
-        return [triple for found in threads.map(search, range(n_columns - 2)) for triple in found]
+    with Pool(n_jobs) as pool:
+        return [triple for found in pool.run(search, range(n_columns - 2)) for triple in found]
 
 
 def _triples_with(
