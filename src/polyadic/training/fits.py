@@ -94,23 +94,25 @@ class Fits:
         self.leave_if_stopped()
         return self.out_of_time
 
-    def run(self, kind: str, fits: Sequence[Fit], some_will_do: bool = False) -> list[Member]:
+    def run(self, kind: str, fits: Sequence[Fit], least: int | None = None) -> list[Member]:
         """Train pilots or members, several at a time; `kind` tells which.
 
-        With `some_will_do`, fits that would start after the deadline are left out.
+        Those that would start after the deadline are left out, beyond the first `least` of them.
+        By default all are trained.
         """
         spread: list[Solution | None] = [None] * len(fits)
         if self.pool.spreads and len(fits) > 1 and not self.out_of_time:
             spread = self.solve_apart(fits)
 
-        def one(task: tuple[Fit, Solution | None]) -> Member | None:
-            fit, found = task
-            if some_will_do and self.out_of_time and found is None:
+        def one(task: tuple[int, Fit, Solution | None]) -> Member | None:
+            place, fit, found = task
+            needed = least is None or place < least or found is not None
+            if not needed and self.out_of_time:
                 return None
             with self.watch.step(self.plan.strategy.name, kind, fit.solver.max_iter) as step:
                 return self.train_one(fit, step, found)
 
-        tasks = list(zip(fits, spread))
+        tasks = list(zip(range(len(fits)), fits, spread))
         return [member for member in self.pool.run(one, tasks) if member is not None]
 
     def solve_apart(self, fits: Sequence[Fit]) -> list[Solution | None]:
@@ -128,10 +130,10 @@ class Fits:
             return None
         return self.checkpoint.solution(name_of(fit, self.plan.strategy.name))
 
-    def run_more(self, kind: str, fits: Sequence[Fit], some_will_do: bool = False) -> list[Member]:
+    def run_more(self, kind: str, fits: Sequence[Fit]) -> list[Member]:
         """Train pilots or members that the plan did not count on."""
         self.expect(kind, len(fits), sum(fit.solver.max_iter for fit in fits))
-        return self.run(kind, fits, some_will_do)
+        return self.run(kind, fits)
 
     def expect(self, kind: str, n_steps: int, n_epochs: int) -> None:
         """Tell those who watch that there is more to do than the plan counts."""

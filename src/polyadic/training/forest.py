@@ -320,17 +320,22 @@ class TreeTraining:
         fits = self.fits
         if NAME not in kinds or fits.fold_of is None or fits.out_of_time:
             return
-        n_rounds = self.n_rounds
+        [trees] = fits.pool.run(self.grow_fully, [self.n_rounds])
+        if trees is not None:
+            for own in self.members:
+                self.finished[NAME, own.number] = self.member(own.number, trees, None)
+
+    def grow_fully(self, n_rounds: int) -> Trees | None:
+        """Return trees of all rows; None if time is over before the last round."""
+        fits, n_steps = self.fits, n_rounds // _STEP
         forest = self.forest(fits.rows, 0)
-        fits.watch.expect(NAME, NAME, 0, n_rounds // _STEP)
-        with fits.watch.step(NAME, NAME, n_rounds // _STEP) as step:
-            for _ in range(0, n_rounds, _STEP):
-                fits.pool.run(lambda one: one.grow(_STEP, fits.leave_if_stopped), [forest])
+        fits.watch.expect(NAME, NAME, 0, n_steps)
+        with fits.watch.step(NAME, NAME, n_steps) as step:
+            for _ in range(n_steps):
+                forest.grow(_STEP, fits.leave_if_stopped)
                 if self.tell(step, np.nan):
-                    return
-        trees = forest.first(n_rounds)
-        for own in self.members:
-            self.finished[NAME, own.number] = self.member(own.number, trees, None)
+                    return None
+        return forest.first(n_rounds)
 
     def groups(self) -> list[list[Member]]:
         """Return the members whose share is to be found."""

@@ -98,9 +98,7 @@ class StrategyTraining:
             for number in range(len(kept), plan.n_members)
         ]
         self.fits.watch.skip(strategy.name, MEMBER, len(kept))
-        first = [] if kept else self.fits.run(MEMBER, fits[:1])
-        more = self.fits.run(MEMBER, fits[len(first) :], some_will_do=True)
-        self.own = [*kept, *first, *more]
+        self.own = [*kept, *self.fits.run(MEMBER, fits, least=0 if kept else 1)]
         self.members, self.additive = self.whole(self.own)
         if not plan.finishes:
             self.fits.release()
@@ -308,7 +306,7 @@ class StrategyTraining:
             Fit(one.number, one.strength, one.solution.cores.rank, solver, True, one.solution.cores)
             for one in self.own
         ]
-        for member in self.fits.run(FINISHED, fits, some_will_do=True):
+        for member in self.fits.run(FINISHED, fits, least=0):
             self.finished[member.kind, member.number] = self.fits.on_all_columns(member)
 
     def finish_additive(self) -> None:
