@@ -1,20 +1,26 @@
-"""Every format against formulas on dense tensors, written here independently."""
+"""Every format against independent formulas: contraction, order norm, starts, column order."""
 
-import math
-import string
 from itertools import combinations
 
 import numpy as np
 import parts
 import pytest
+from formulas import (
+    DENSE,
+    DIMS,
+    REFERENCE,
+    ROWS,
+    columns_of_interest,
+    from_dense,
+    outputs_of_interest,
+    predict,
+    random_phis,
+    replaced,
+)
 
 from polyadic import networks
-from polyadic.networks.cores import make_cores
 from polyadic.networks.fm import anova_kernel
 from polyadic.networks.ht import HierarchicalTucker
-
-DIMS = [3, 2, 4, 1, 2]  # uneven; the first N of them
-ROWS = 7
 
 
 def name_of(case):
@@ -24,117 +30,6 @@ def name_of(case):
 
 every_format = pytest.mark.parametrize("case", parts.FORMATS, ids=name_of)
 every_network = pytest.mark.parametrize("case", parts.NETWORKS, ids=name_of)
-columns_of_interest = pytest.mark.parametrize("n_columns", [1, 2, 3, 5])
-outputs_of_interest = pytest.mark.parametrize("n_outputs", [1, 3])
-
-
-def random_phis(dims, seed=1, n=ROWS):
-    rng = np.random.default_rng(seed)
-    return [rng.normal(size=(n, d)) for d in dims]
-
-
-def predict(network, phis):
-    projected = np.stack([phi @ core for phi, core in zip(phis, network.factors)], axis=1)
-    return network.format.contract(projected, network.extras)
-
-
-# ---- formulas on dense tensors -----------------------------------------------------------------
-
-
-def dense_cp(network):
-    letters = string.ascii_lowercase[: len(network.factors)]
-    operands = ",".join(f"{c}R" for c in letters)
-    return np.einsum(f"{operands},RL->{letters}L", *network.factors, network.extras[0])
-
-
-def matrices(network):
-    return [core.reshape(len(core), network.rank, network.rank) for core in network.factors]
-
-
-def dense_tt(network):
-    letters = string.ascii_lowercase[: len(network.factors)]
-    bonds = string.ascii_uppercase[: len(letters) + 1]
-    operands = ",".join(f"{c}{bonds[n : n + 2]}" for n, c in enumerate(letters))
-    left, right = network.extras
-    formula = f"{bonds[0]},{operands},{bonds[-1]}z->{letters}z"
-    return np.einsum(formula, left, *matrices(network), right)
-
-
-def dense_tr(network):
-    letters = string.ascii_lowercase[: len(network.factors)]
-    bonds = string.ascii_uppercase[: len(letters) + 1]
-    operands = ",".join(f"{c}{bonds[n : n + 2]}" for n, c in enumerate(letters))
-    closing = network.extras[0] if network.extras else np.eye(network.rank)[None]
-    formula = f"{operands},z{bonds[-1]}{bonds[0]}->{letters}z"
-    return np.einsum(formula, *matrices(network), closing)
-
-
-def dense_ht(network):
-    k = network.rank
-
-    def node(low, high):
-        """Return the tensor of columns low .. high - 1, (d_low, ..., k)."""
-        if high - low == 1:
-            return network.factors[low]
-        level = (high - low - 1).bit_length() - 1  # the left child holds 2 ** level columns
-        left, right = node(low, low + 2**level), node(low + 2**level, high)
-        transfer = network.extras[level][low >> (level + 1)].reshape(k, k, k)
-        return _join(left, transfer, right)
-
-    return node(0, len(network.factors)) @ network.extras[-1]
-
-
-def _join(left, transfer, right):
-    flat_left, flat_right = left.reshape(-1, len(transfer)), right.reshape(-1, len(transfer))
-    joined = np.einsum("ia,abc,jb->ijc", flat_left, transfer, flat_right)
-    return joined.reshape(*left.shape[:-1], *right.shape[:-1], -1)
-
-
-def dense_tucker(network):
-    n = len(network.factors)
-    letters, ranks = string.ascii_lowercase[:n], string.ascii_uppercase[:n]
-    core = network.extras[0].reshape(*[network.rank] * n, -1)
-    operands = ",".join(f"{c}{r}" for c, r in zip(letters, ranks))
-    return np.einsum(f"{ranks}z,{operands}->{letters}z", core, *network.factors)
-
-
-DENSE = {"cp": dense_cp, "tt": dense_tt, "tr": dense_tr, "ht": dense_ht, "tucker": dense_tucker}
-
-
-def from_dense(network, phis):
-    out = DENSE[network.name](network)
-    out = np.tile(out, (len(phis[0]), *[1] * out.ndim))
-    for phi in phis:
-        out = np.einsum("nd,nd...->n...", phi, out)
-    return out
-
-
-def from_fm(network, phis):
-    """Sum over all sets of at most m columns."""
-    u = [phi @ core for phi, core in zip(phis, network.factors)]
-    n_outputs, k = network.n_outputs, network.rank
-    out = sum(v[:, :n_outputs] for v in u)
-    for t in range(2, network.order + 1):
-        own = slice(n_outputs + (t - 2) * k, n_outputs + (t - 1) * k)
-        for chosen in combinations(u, t):
-            out = out + math.prod(v[:, own] for v in chosen) @ network.extras[0][t - 2]
-    return out
-
-
-def from_pn(network, phis):
-    """Multiply m affine forms for each of the terms."""
-    constants, weights = network.extras
-    out = np.zeros((len(phis[0]), network.n_outputs))
-    for r in range(network.rank):
-        term = np.ones(len(phis[0]))
-        for t in range(network.order):
-            slopes = [core[:, t * network.rank + r] for core in network.factors]
-            term *= constants[t, r] + sum(phi @ w for phi, w in zip(phis, slopes))
-        out += np.outer(term, weights[r])
-    return out
-
-
-REFERENCE = dict.fromkeys(DENSE, from_dense) | {"fm": from_fm, "pn": from_pn}
 
 
 # ---- contraction --------------------------------------------------------------------------------
@@ -170,11 +65,6 @@ def test_parameters_are_counted(case, n_outputs):
     network = parts.random_network(*case, DIMS, n_outputs)
     size = sum(a.size for a in [*network.factors, *network.extras])
     assert network.format.n_parameters() == size
-
-
-def replaced(network, n, core):
-    cores = [core if k == n else a for k, a in enumerate(network.factors)]
-    return network.__class__(**{**vars(network), "factors": cores})
 
 
 @pytest.mark.parametrize("case", [c for c in parts.FORMATS if c[0] != "pn"], ids=name_of)
@@ -434,98 +324,6 @@ def test_rotating_the_columns_of_a_ring_with_several_outputs_changes_predictions
     order = np.roll(np.arange(5), 1)
     found = predict(with_columns(network, order), [phis[k] for k in order])
     assert np.abs(found - predict(network, phis)).max() > 0.1
-
-
-# ---- CP as a train ------------------------------------------------------------------------------
-
-
-@columns_of_interest
-@outputs_of_interest
-def test_cp_as_a_train_is_the_same_function(n_columns, n_outputs):
-    cp = parts.random_network("cp", {"rank": 3}, DIMS[:n_columns], n_outputs)
-    cores, extras = networks.cp_to_tt(cp.factors, cp.extras[0])
-    form = networks.resolve("tt")(cp.dims.tolist(), 3, n_outputs)
-    train = make_cores(form, cores, extras, cp.intercept)
-    phis = random_phis(cp.dims)
-    np.testing.assert_allclose(predict(train, phis), predict(cp, phis), rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(dense_tt(train), dense_cp(cp), rtol=1e-12, atol=1e-13)
-    for core in matrices(train):  # appendix A: diagonal
-        np.testing.assert_array_equal(core * ~np.eye(3, dtype=bool), 0.0)
-
-
-# ---- a train as CP ------------------------------------------------------------------------------
-
-
-def as_cp(train):
-    factors, weights = networks.tt_to_cp(train.factors, train.extras)
-    form = networks.resolve("cp")(train.dims.tolist(), len(weights), train.n_outputs)
-    return make_cores(form, factors, [weights], train.intercept)
-
-
-@columns_of_interest
-@outputs_of_interest
-@pytest.mark.parametrize("rank", [1, 3])
-@pytest.mark.parametrize("zeros", [0.0, 0.6])
-def test_a_train_as_cp_is_the_same_function(n_columns, n_outputs, rank, zeros):
-    case = ("tt", {"rank": rank})
-    train = parts.random_network(*case, DIMS[:n_columns], n_outputs, zeros=zeros)
-    cp, phis = as_cp(train), random_phis(train.dims)
-    np.testing.assert_allclose(dense_cp(cp), dense_tt(train), rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(predict(cp, phis), predict(train, phis), rtol=1e-9, atol=1e-11)
-    again, extras = networks.cp_to_tt(cp.factors, cp.extras[0])
-    form = networks.resolve("tt")(cp.dims.tolist(), cp.rank, n_outputs)
-    back = make_cores(form, again, extras, cp.intercept)
-    np.testing.assert_allclose(predict(back, phis), predict(train, phis), rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize(("n_outputs", "n_terms"), [(1, 27), (2, 54), (5, 81)])
-def test_a_train_as_cp_has_the_product_of_all_ranks_as_terms(n_outputs, n_terms):
-    # Appendix A: R_1 R_2 R_3; outputs are one more mode, whose bond is their number, or the rank.
-    train = parts.random_network("tt", {"rank": 3}, [4] * 4, n_outputs, zeros=0.0)
-    assert as_cp(train).rank == n_terms
-
-
-def test_a_train_as_cp_has_no_more_terms_than_the_elements_allow():
-    # Bonds of a train over (2, 2, 2, 2, 1) need not be larger than 2, 4, 2 and 1.
-    train = parts.random_network("tt", {"rank": 9}, [2] * 4, 1, zeros=0.0)
-    cp = as_cp(train)
-    assert cp.rank == 8  # all of the elements but those of one column
-    np.testing.assert_allclose(dense_cp(cp), dense_tt(train), rtol=1e-9)
-
-
-@pytest.mark.parametrize("n_columns", [3, 5])  # of two, six terms would be more than needed
-@outputs_of_interest
-def test_cp_as_a_train_is_the_same_cp_again(n_columns, n_outputs):
-    cp = parts.random_network("cp", {"rank": 6}, DIMS[:n_columns], n_outputs, zeros=0.0)
-    factors, weights = networks.tt_to_cp(*networks.cp_to_tt(cp.factors, cp.extras[0]))
-    for found, factor in zip(factors, cp.factors):
-        np.testing.assert_array_equal(found, factor)
-    np.testing.assert_array_equal(weights, cp.extras[0])
-
-
-def test_a_train_of_zeros_is_one_term_of_zero():
-    train = parts.random_network("tt", {"rank": 2}, DIMS, 3)
-    cp = as_cp(replaced(train, 1, 0 * train.factors[1]))
-    assert cp.rank == 1
-    np.testing.assert_array_equal(predict(cp, random_phis(DIMS)), 0.0)
-
-
-def test_a_train_of_too_many_terms_is_refused_with_their_number():
-    train = parts.random_network("tt", {"rank": 5}, [6] * 30, 1, zeros=0.0)
-    with pytest.raises(ValueError, match=f"rank 5 over 30 columns is a CP of {5**29:,} terms"):
-        networks.tt_to_cp(train.factors, train.extras)
-
-
-def test_a_core_that_is_not_of_the_rank_is_refused():
-    train = parts.random_network("tt", {"rank": 2}, DIMS, 1)
-    with pytest.raises(ValueError, match=r"Core 1 of a Tensor Train of rank 2 must be \(d, 4\)"):
-        networks.tt_to_cp([train.factors[0], np.ones((3, 9))], train.extras)
-
-
-def test_only_a_train_is_written_as_cp():
-    ring = parts.random_network("tr", {"rank": 2}, DIMS, 1)
-    with pytest.raises(ValueError, match="format='tt' can be written as CP, got 'tr'"):
-        ring.to_cp()
 
 
 # ---- refusals -----------------------------------------------------------------------------------
