@@ -329,6 +329,12 @@ def test_hostile_names_are_shown_and_never_run(visit, mixed):
     assert tab.locator("img").count() == 0
 
 
+def test_a_title_of_white_space_leaves_the_page_one_that_can_be_read(visit, mixed):
+    X, score = mixed
+    tab = visit(tiny_regressor().fit(X, score), X, score, title=" \u2003\u00a0")
+    assert tab.title() == "polyadic report"
+
+
 def test_the_policy_stops_foreign_scripts_and_loads(visit):
     X, y = numeric_table()
     tab = visit(tiny_regressor().fit(X, y), X, y)

@@ -29,9 +29,9 @@ from polyadic.explain.outputs import explained_raw
 from polyadic.maps import MAPS, OneHot
 from polyadic.solvers.inits import INITS
 
-CP = {"n_members": 1, "rank": 8, "max_iter": 60, "n_jobs": 1}
+CP = {"n_members": 1, "rank": 8, "max_iter": 60, "n_jobs": 1, "random_state": 0}
 TN = {"max_iter": 25, "n_iter_no_change": 25, "batch_size": 32, "learning_rate": 0.03}
-TN |= {"ema_decay": 0.8}
+TN |= {"ema_decay": 0.8, "random_state": 0}
 WIDE = "check_sample_weight_equivalence_on_dense_data"  # thirty columns: too many for tucker
 # It expects that noise cannot be learnt. Without any penalty, least squares separates its 50 rows,
 # and weights of classes mean nothing where the loss of every row is near zero.

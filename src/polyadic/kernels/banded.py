@@ -18,6 +18,7 @@ from polyadic.kernels.simd import LANES, fill, load, padded, peek, store, total
 
 PANEL = 8  # columns that are eliminated at once; all widths are multiples of it
 TILE = 4  # columns behind a panel that change at once: their vectors are in registers
+TINY = float(np.finfo(float).tiny)  # so that a system of zeros has a positive diagonal, too
 BLOCK = 32  # rows of sides that stay in the cache while the corner changes
 
 
@@ -313,16 +314,18 @@ def solve_dense(matrix, gradient, damping, floor, workspace, step):
 
 
 @jit
-def solve(system, width, reach, constant, damping, floor, workspace, x, step):
+def solve(system, width, reach, constant, damping, least, workspace, x, step):
     """Write -(H + damping)^-1 gradient to step : (d * W,); return whether that was possible.
 
-    The diagonal of H is raised by the share `damping` and by `floor`. `system` is overwritten.
-    x : (n + reach + LANES,) is a work array for the n variables of the band.
+    The diagonal of H is raised by the share `damping`, and by the share `least` of its largest
+    entry. `system` is overwritten. x : (n + reach + LANES,) is a work array for the n variables of
+    the band.
     """
     band, sides, corner, gradient = system.band, system.sides, system.corner, system.gradient
     ld, n_sides = system.ld, width + LANES
     base = width if constant else 0
     n = gradient.shape[0] - base
+    floor = least * _largest(band, ld, n, corner) + TINY
     for i in range(n):
         band[i * ld] += damping * band[i * ld] + floor
         sides[i * n_sides + width] = -gradient[base + i]
@@ -347,6 +350,17 @@ def solve(system, width, reach, constant, damping, floor, workspace, x, step):
     for i in range(n):
         step[base + i] = x[i]
     return True
+
+
+@inner
+def _largest(band, ld, n, corner):
+    """Return the largest number on the diagonal of the band, or in the corner, but at least 0."""
+    out = 0.0
+    for i in range(n):
+        out = max(out, band[i * ld])
+    for i in range(corner.shape[0]):
+        out = max(out, corner[i])
+    return out
 
 
 @inner

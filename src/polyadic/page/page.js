@@ -157,7 +157,8 @@ function start() {
   Object.assign(data, engine.decode(data));
   data.units = new Map(data.units);
   const state = openState(data, model);
-  document.title = data.title;
+  // A page whose title is white space alone keeps the one that it was written with.
+  if (data.title.trim()) document.title = data.title;
   const parts = [
     ["whatif", "What if", () => whatif(data, state)],
     ["accuracy", "Accuracy", data.quality && (() => accuracy(data, state))],

@@ -208,7 +208,7 @@ class AdamLoop(TrainingLoop):
 
     def squares(self, parameters: kernel.Parameters) -> np.ndarray:
         """Return the mean square over the terms of each table row."""
-        table = parameters.table.reshape(stack_height(self.problem.local.dims), -1)
+        table = parameters.table.reshape(len(self.fixed_band), -1)
         with np.errstate(over="ignore"):
             return np.einsum("dr,dr->d", table, table, dtype=np.float64) / self.cores.rank
 

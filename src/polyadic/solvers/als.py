@@ -10,7 +10,7 @@ objective falls.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -25,7 +25,7 @@ from polyadic.kernels.simd import padded
 from polyadic.networks.cp import CPCores
 from polyadic.objective.penalties import Norm, band_product
 from polyadic.objective.problem import Problem
-from polyadic.solvers.blocks import FLOOR, Block, depth, pad, solve_block
+from polyadic.solvers.blocks import FLOOR, Block, band_reach, depth, pad, solve_block
 from polyadic.solvers.contract import Report, Solution, SolverSettings, check
 from polyadic.solvers.loop import Schedule, TrainingLoop
 
@@ -181,6 +181,7 @@ class AlsLoop(TrainingLoop):
         if problem.order is not None:
             self.norms.append(TensorNorm(problem.order.as_norm()))
         self.weigh_norms()
+        self.reaches = [self.reach(n, self.width, self.norms) for n in range(len(self.slots))]
 
     # ---- predictions and the objective ----------------------------------------------------------
 
@@ -272,6 +273,7 @@ class AlsLoop(TrainingLoop):
             product,
             self.weights,
             self.width,
+            self.reaches[n],
             norms,
         )
         self.update(block)
@@ -288,8 +290,15 @@ class AlsLoop(TrainingLoop):
             np.ones(len(self.raw) * width),
             pad(np.eye(self.raw.shape[1]), width),
             width,
+            self.reach(n, width),
         )
         self.update(block)
+
+    def reach(self, n: int, width: int, norms: Sequence[TensorNorm] = ()) -> int:
+        """Return how far from the diagonal the normal equations of column n reach."""
+        problem, metrics = self.problem, [norm.norm.metric[n] for norm in norms]
+        bands = (problem.fixed.bands[n], problem.scaled.bands[n])
+        return band_reach(self.slots[n].value.shape[1], bands, metrics, width)
 
     def weigh_norms(self) -> None:
         """Set the strengths of the norms by the noise, and recompute their Gram matrices."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,7 @@ class Block:
     product: np.ndarray  # (n * W,)
     weights: np.ndarray  # (L * W,)
     width: int
+    reach: int  # of the normal equations, from their diagonal: see `band_reach`
     # For every norm of the tensor, M : (d, 5) times its strength, and Z : (W * W,).
     norms: Sequence[tuple[np.ndarray, np.ndarray]] = ()
 
@@ -72,7 +73,22 @@ def sweep_cost(maps: Sequence[FeatureMap], rank: int) -> float:
     return padded(rank) * (1 + dense_slots(maps)) / 5.0
 
 
-def _band_reach(band: np.ndarray) -> int:
+def band_reach(
+    n_slots: int, penalties: Iterable[np.ndarray], metrics: Iterable[np.ndarray], width: int
+) -> int:
+    """Return how far from the diagonal the normal equations of a block reach.
+
+    penalties, metrics : (d, 5) are bands of penalties and of norms of the tensor.
+    """
+    reach = n_slots * width - 1
+    for band in penalties:
+        reach = max(reach, _reach(band) * width)
+    for metric in metrics:
+        reach = max(reach, (_reach(metric) + 1) * width - 1)
+    return reach
+
+
+def _reach(band: np.ndarray) -> int:
     """Return how far from the diagonal a band : (d, 5) reaches."""
     used = np.flatnonzero(band.any(axis=0))
     return int(np.abs(used - 2).max(initial=0))
@@ -80,12 +96,8 @@ def _band_reach(band: np.ndarray) -> int:
 
 def solve_block(block: Block, model: kernel.Quadratic, damping: float) -> tuple[np.ndarray, bool]:
     """Return the step of a block : (d * W,), and whether its equations could be solved."""
-    width, slots = block.width, block.slots
+    width, slots, reach = block.width, block.slots, block.reach
     n = len(block.core) - (width if slots.constant else 0)
-    near = slots.value.shape[1] * width - 1
-    reach = max(near, _band_reach(block.penalty) * width)
-    for metric, _ in block.norms:
-        reach = max(reach, (_band_reach(metric) + 1) * width - 1)
     system = banded.System.zeros(n, width, reach, len(block.core))
     workspace = kernel.Workspace.make(width, slots.value.shape[1])
     kernel.normal_equations(block.product, width, block.weights, slots, model, workspace, system)
@@ -94,9 +106,7 @@ def solve_block(block: Block, model: kernel.Quadratic, damping: float) -> tuple[
     banded.add_penalties(*core, block.penalty, metric, gram, system)
     for metric, gram in others:
         banded.add_penalties(*core, np.zeros_like(block.penalty), metric, gram, system)
-    largest = max(system.band[:: system.ld].max(initial=0.0), system.corner.max())
-    floor = FLOOR * largest + np.finfo(float).tiny
     step, x = np.zeros(len(block.core)), np.empty(n + reach + LANES)
     dense_workspace = banded.DenseWorkspace.make(width)
-    args = (width, reach, slots.constant, damping, floor, dense_workspace)
+    args = (width, reach, slots.constant, damping, FLOOR, dense_workspace)
     return step, banded.solve(system, *args, x, step)

@@ -132,6 +132,9 @@ class TrainingLoop(ABC):
         if problem.held_out is not None:
             self.history["validation_loss"] = []
         self.log_weights = np.zeros(len(problem.local.dims))
+        numbers = np.repeat(np.arange(len(self.log_weights)), problem.local.dims)
+        # The column of every table row, (D,); guard rows have one of their own, of no weight.
+        self.column_of_row = np.pad(numbers, GUARD, constant_values=len(self.log_weights))
         self.shares: np.ndarray | None = None
         self.best: Any = None
         self.spare: Any = None
@@ -249,8 +252,7 @@ class TrainingLoop(ABC):
 
     def row_weights(self) -> np.ndarray:
         """Return the weight of the penalties `scaled`, for every table row, (D,)."""
-        own = np.repeat(np.exp(self.log_weights), self.problem.local.dims)
-        return np.pad(own, GUARD)
+        return np.append(np.exp(self.log_weights), 0.0)[self.column_of_row]
 
     def held_out_loss(self, parameters: Any) -> float:
         """Return the loss of these parameters on the held-out rows, and keep their predictions."""
