@@ -267,7 +267,8 @@ def interrupted_when(what):
 
 def test_ctrl_c_ends_the_training_as_everywhere(cluster, folder, tmp_path):
     # Ray Train's own handler would end the process, with status 0.
-    usual, model = signal.getsignal(signal.SIGINT), CPRegressor(**SETTINGS)
+    usual = signal.getsignal(signal.SIGINT)
+    model = CPRegressor(**SETTINGS | {"max_iter": 2_000})  # not done before a second signal
     with interrupted_when(lambda: states(tmp_path)):
         on_ray.fit(model, str(folder), "y", storage=tmp_path, num_workers=1)
     assert signal.getsignal(signal.SIGINT) is usual
