@@ -6,6 +6,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 from polyadic import maps
 from polyadic.data.rows import CodedRows
+from polyadic.kernels import boosting
 from polyadic.losses import Logistic, Poisson, Softmax, SquaredError
 from polyadic.networks import trees as forests
 from polyadic.training import forest as module
@@ -20,7 +21,7 @@ LOSSES = {
 }
 
 
-def make(case, n=600, seed=0, columns_used=None):
+def make(case, n=600, seed=0):
     """Return a forest without trees, its rows and its loss."""
     loss, target = LOSSES[case]
     rng = np.random.default_rng(seed)
@@ -32,7 +33,7 @@ def make(case, n=600, seed=0, columns_used=None):
     bins = bin_maps([m.fit(x) for m, x in zip(smooth, columns)], rows)
     n_outputs = 3 if isinstance(loss, Softmax) else rows.y.shape[1]
     base = np.broadcast_to(loss.baseline(rows.y, rows.weight), (n_outputs,)).astype(float)
-    return Forest(loss, bins, rows, base, 1, columns_used), rows, loss
+    return Forest(loss, bins, rows, base, 1), rows, loss
 
 
 @pytest.mark.parametrize("case", LOSSES)
@@ -48,17 +49,6 @@ def test_the_nodes_predict_what_training_has_reached(case):
 
 
 @pytest.mark.parametrize("case", LOSSES)
-def test_trees_split_on_the_columns_that_they_are_given(case):
-    forest, rows, _ = make(case, columns_used=[2, 0])
-    forest.grow(6)
-    trees = forest.first(6)
-    assert set(trees.nodes.column.tolist()) == {-1, 0, 2}
-    raw = np.tile(forest.base, (len(rows), 1))
-    trees.add_to(raw, rows.columns)
-    np.testing.assert_allclose(raw, forest.raw, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("case", LOSSES)
 def test_the_first_trees_are_those_of_a_shorter_training(case):
     long, rows, _ = make(case)
     long.grow(10)
@@ -68,6 +58,22 @@ def test_the_first_trees_are_those_of_a_shorter_training(case):
     long.first(4).add_to(raws[0], rows.columns)
     short.first(4).add_to(raws[1], rows.columns)
     assert np.array_equal(*raws)
+
+
+@pytest.mark.parametrize("case, share", [("three classes", 0.6), ("two classes", 1.0)])
+def test_a_tree_of_many_classes_sees_a_share_of_the_rows(case, share, monkeypatch):
+    works, make_work = [], boosting.Workspace.make
+    monkeypatch.setattr(
+        boosting.Workspace, "make", lambda *sizes: works.append(make_work(*sizes)) or works[-1]
+    )
+    forest, rows, _ = make(case)
+    forest.grow(1)
+    trees, [work] = forest.first(1), works
+    n_leaves = (len(trees.nodes.column) - trees.roots[-1] + 1) // 2  # of the last tree
+    n_seen = (work.end - work.begin)[:n_leaves].sum()
+    assert sorted(work.order) == list(range(len(rows)))  # the others follow
+    # The standard error of the share is 0.02.
+    assert abs(n_seen / len(rows) - share) < (0.1 if share < 1 else 1e-9)
 
 
 @pytest.mark.parametrize("many_rows", [1, 10**9])  # by masks, or node by node
@@ -148,7 +154,8 @@ def test_leaves_have_enough_rows(monkeypatch):
 
 
 @pytest.mark.parametrize("case", ["squared error", "two classes", "three classes"])
-def test_the_error_on_new_rows_is_that_of_a_peer(case):
+def test_the_error_on_new_rows_is_that_of_a_peer(case, monkeypatch):
+    monkeypatch.setattr(module, "_ROW_SHARE_OF_CLASSES", 1.0)  # as the peer
     forest, rows, loss = make(case, n=3000)
     _, new, _ = make(case, n=3000, seed=1)
     forest.grow(60)

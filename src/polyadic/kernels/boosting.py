@@ -31,6 +31,7 @@ class Settings(NamedTuple):
     most_leaves: int
     least_rows: float  # of a leaf
     split_columns: int  # columns that a split may ask, drawn at random
+    row_share: float  # of rows, drawn at random for each tree
 
 
 class Grown(NamedTuple):
@@ -387,12 +388,41 @@ def _split_leaf(table, grown, work, leaf, new):
 
 
 @inner_exact
+def _draw_rows(settings, work, state):
+    """Put the rows of the next tree at the front of the order; return how many they are."""
+    limit, every = np.int64(settings.row_share * 2.0**30), settings.row_share >= 1.0
+    first, last = 0, len(work.order)
+    for i in range(len(work.order)):
+        if every or _draw(state, 2**30) < limit:
+            work.order[first] = i
+            first += 1
+        else:
+            last -= 1
+            work.order[last] = i
+    return first
+
+
+@inner_exact
+def _leaf_of(table, grown, root, i):
+    """Return the leaf of a tree that row i reaches."""
+    node = root
+    while grown.column[node] >= 0:
+        one, place = table.bins[grown.column[node], i], grown.place[node]
+        if grown.missing[node] == BY_SET:
+            left = grown.sets[place, one] != 0
+        elif one == 0:
+            left = grown.missing[node] == 1
+        else:
+            left = one <= place
+        node = root + (grown.left[node] if left else grown.right[node])
+    return node
+
+
+@inner_exact
 def _grow_tree(settings, table, grown, work, state):
     """Grow one tree on the gradients, and return its number of leaves."""
     grown.root[grown.counts[0]] = grown.counts[1]
-    for i in range(len(work.order)):
-        work.order[i] = i
-    work.begin[0], work.end[0] = 0, len(work.order)
+    work.begin[0], work.end[0] = 0, _draw_rows(settings, work, state)
     _new_leaf(grown, work, 0, grown.counts[1])
     grown.counts[1] += 1
     _sum_rows(work, 0)
@@ -427,10 +457,15 @@ def boost(settings, table, n_rounds, raw, grown, work, state):
             _add_scores(raw, work.highest, work.total)
         for k in range(raw.shape[1]):
             _write_gradients(settings.loss, table, raw, k, work)
+            root, n_drawn = grown.counts[1], 0
             n_leaves = _grow_tree(settings, table, grown, work, state)
             for leaf in range(n_leaves):
                 g, h = work.sums[leaf, 0], work.sums[leaf, 1]
                 value = -settings.rate * g / max(h, LEAST_CURVATURE)
                 grown.value[work.leaf_node[leaf]] = value
+                n_drawn += work.end[leaf] - work.begin[leaf]
                 for i in range(work.begin[leaf], work.end[leaf]):
                     raw[work.order[i], k] += value
+            for i in range(n_drawn, len(work.order)):
+                leaf = _leaf_of(table, grown, root, work.order[i])
+                raw[work.order[i], k] += grown.value[leaf]

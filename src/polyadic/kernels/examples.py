@@ -296,7 +296,7 @@ def kept_tree_examples() -> Iterator[Example]:
 
 def boosting_examples() -> Iterator[Example]:
     """Yield the growing of trees."""
-    settings = boosting.Settings(losses.SQUARED, 0.1, 1, 1.0, 1)
+    settings = boosting.Settings(losses.SQUARED, 0.1, 1, 1.0, 1, 1.0)
     number, byte = np.zeros(1, np.int32), np.zeros(1, np.uint8)
     grown = boosting.Grown(
         column=number,

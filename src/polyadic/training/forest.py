@@ -40,9 +40,11 @@ MOST_BINS, FEWEST_BINS, ROWS_PER_BIN = 255, 32, 10
 # Bins of all columns together: histograms of as many take 40 MB per forest. Chosen by hand.
 _MOST_BINS_OF_ALL = 50_000
 # On shorter tables trees gained nothing clear: docs/defaults.md.
-FEWEST_ROWS = 1000
+FEWEST_ROWS = 500
 # Settings of the trees, as in the measurements of docs/defaults.md.
 _RATE, _LEAVES, _LEAST_ROWS, _COLUMN_SHARE = 0.1, 31, 20.0, 0.5
+# Of many classes, which are often nearly separable, each tree sees other rows: docs/defaults.md.
+_ROW_SHARE_OF_CLASSES = 0.6
 # Rounds of boosting to begin with. Half as many again follow while that lowers the held-out loss by
 # this share, which is one per cent per doubling, up to this many trees; a round is one tree per
 # output.
@@ -122,8 +124,6 @@ class Forest:
     base : (L,)
         The prediction to start from.
     seed : int
-    columns : list of int, optional
-        The columns that trees may split on; by default all.
     """
 
     def __init__(
@@ -133,26 +133,25 @@ class Forest:
         rows: CodedRows,
         base: np.ndarray,
         seed: int,
-        columns: Sequence[int] | None = None,
     ):
         self.maps, self.base = maps, base
-        self.columns = np.arange(len(maps)) if columns is None else np.array(columns)
-        used = [(maps[n], rows.columns[n]) for n in self.columns]
-        self.dims = [m.dim for m, _ in used]
+        self.dims = [m.dim for m in maps]
         self.table = boosting.Table(
-            bins=np.array([m.encode(x)[0][:, 0] for m, x in used], np.uint8),
+            bins=np.array([m.encode(x)[0][:, 0] for m, x in zip(maps, rows.columns)], np.uint8),
             start=np.concatenate(([0], np.cumsum(self.dims))),
-            categorical=np.array([m.kind == "categorical" for m, _ in used]),
+            categorical=np.array([m.kind == "categorical" for m in maps]),
             y=np.ascontiguousarray(rows.y, dtype=np.float64),
             # By rows: limits of the kernel are numbers of rows, whatever the unit of weights.
             weight=rows.weight * (rows.effective_rows() / rows.weight.sum()),
         )
+        row_share = _ROW_SHARE_OF_CLASSES if loss.code == SOFTMAX else 1.0
         self.settings = boosting.Settings(
             loss=loss.code,
             rate=_RATE,
             most_leaves=_LEAVES,
-            least_rows=_LEAST_ROWS,
-            split_columns=ceil(_COLUMN_SHARE * len(self.columns)),
+            least_rows=row_share * _LEAST_ROWS,  # of those that the tree sees
+            split_columns=ceil(_COLUMN_SHARE * len(self.maps)),
+            row_share=row_share,
         )
         self.raw = np.tile(base, (len(rows), 1))
         self.state = np.array([seed], np.uint64)
@@ -160,10 +159,10 @@ class Forest:
 
     def grow(self, n_rounds: int, look: Callable[[], None] = _go_on) -> None:
         """Grow trees for this many rounds more; call `look` now and then, which may raise."""
-        size = len(self.raw) * len(self.columns) * len(self.base)
+        size = len(self.raw) * len(self.maps) * len(self.base)
         at_once = int(np.clip(_MOST_WORK // max(size, 1), 1, n_rounds))
         n_bins = int(self.table.start[-1])
-        work = boosting.Workspace.make(len(self.raw), len(self.columns), n_bins, _LEAVES)
+        work = boosting.Workspace.make(len(self.raw), len(self.maps), n_bins, _LEAVES)
         grown = []
         for done in range(0, n_rounds, at_once):
             look()
@@ -188,7 +187,7 @@ class Forest:
             counts=np.zeros(3, np.int64),
         )
         boosting.boost(self.settings, self.table, n_rounds, self.raw, grown, work, self.state)
-        return _read(self.maps, self.columns, grown, len(self.base))
+        return _read(self.maps, grown, len(self.base))
 
     def first(self, n_rounds: int) -> Trees:
         """Return the trees of the first rounds."""
@@ -196,16 +195,14 @@ class Forest:
         return join(self.parts, ones.tolist()).part(0, n_rounds * len(self.base))
 
 
-def _read(
-    maps: list[FeatureMap], columns: np.ndarray, grown: boosting.Grown, n_outputs: int
-) -> Trees:
-    """Return what was grown on these columns as a forest."""
+def _read(maps: list[FeatureMap], grown: boosting.Grown, n_outputs: int) -> Trees:
+    """Return what was grown as a forest."""
     n_trees, n_nodes, n_sets = grown.counts
     root = grown.root[:n_trees]
     shift = np.repeat(root, np.diff(np.append(root, n_nodes)))
     inner = grown.column[:n_nodes] >= 0
     nodes = Nodes(
-        column=np.where(inner, columns[grown.column[:n_nodes]], -1).astype(np.int32),
+        column=np.where(inner, grown.column[:n_nodes], -1).astype(np.int32),
         place=grown.place[:n_nodes].copy(),
         missing=grown.missing[:n_nodes].copy(),
         left=np.where(inner, grown.left[:n_nodes] + shift, -1).astype(np.int32),
@@ -284,7 +281,7 @@ class TreeTraining:
         """Return a forest of these rows, without trees yet."""
         plan = self.plan
         seed = int(np.random.default_rng((plan.seed, number, 2)).integers(1, 2**31))
-        return Forest(plan.loss, self.maps, rows, plan.intercept, seed, self.fits.columns)
+        return Forest(plan.loss, self.maps, rows, plan.intercept, seed)
 
     def grow(self, forests: Sequence[Forest], held_out: Sequence[CodedRows | None]) -> np.ndarray:
         """Grow forests while their held-out losses fall; return the mean after every few rounds."""
