@@ -109,18 +109,6 @@ def no_seeds(task: Any) -> screening.Screening:
 SEARCH = screening.search
 
 
-def forest_of_all_columns(self: Any, rows: Any, number: int) -> forest.Forest:
-    """Return trees that may split on every column, whatever the search found."""
-    kept = self.fits.columns
-    self.fits.columns = list(range(len(rows.columns)))
-    try:
-        return FOREST(self, rows, number)
-    finally:
-        self.fits.columns = kept
-
-
-FOREST = forest.TreeTraining.forest
-
 # What all targets share: name, what is changed inside, parameters that differ from the defaults.
 SHARED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("the defaults", nothing, {}),
@@ -143,7 +131,7 @@ TREES: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("trees alone", only("trees"), {}),
     ("no trees", nothing, {"trees": False}),
     ("share of trees without averaging", without(mixing, deviations=no_deviations), {}),
-    ("trees on all columns", without(forest.TreeTraining, forest=forest_of_all_columns), {}),
+    ("all rows in every tree of many classes", without(forest, _ROW_SHARE_OF_CLASSES=1.0), {}),
 ]
 VARIANTS: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     *SHARED,

@@ -60,7 +60,7 @@ def test_the_first_trees_are_those_of_a_shorter_training(case):
     assert np.array_equal(*raws)
 
 
-@pytest.mark.parametrize("case, share", [("three classes", 0.6), ("two classes", 1.0)])
+@pytest.mark.parametrize(("case", "share"), [("three classes", 0.6), ("two classes", 1.0)])
 def test_a_tree_of_many_classes_sees_a_share_of_the_rows(case, share, monkeypatch):
     works, make_work = [], boosting.Workspace.make
     monkeypatch.setattr(

@@ -101,6 +101,16 @@ def test_trees_are_left_out_by_default_where_they_do_not_help():
     assert "trees 0.00" in model.plan_["shares"]
 
 
+def test_trees_split_on_columns_that_the_search_leaves_out():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 12))
+    y = X[:, 0] * X[:, 1] + 0.5 * X[:, 2] + 0.1 * rng.normal(size=len(X))
+    model = CPRegressor(random_state=0, trees=True).fit(X, y)
+    n_in_products = int(str(model.plan_["columns"]).split()[0])
+    assert n_in_products < X.shape[1]
+    assert len(np.unique(model.tensor_.trees.nodes.column)) - 1 > n_in_products  # -1: a leaf
+
+
 def test_held_out_rows_of_the_user_choose_the_share():
     X, y = table()
     model = CPRegressor(**JOINED).fit(X[:300], y[:300], X_val=X[300:], y_val=y[300:])

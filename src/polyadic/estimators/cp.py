@@ -60,7 +60,7 @@ class CPRegressor(Regression, CPEstimator):
     trees : bool or "auto", default="auto"
         Whether boosted trees are joined to the smooth terms: the leaves of trees are terms too.
         They are grown as in other libraries for gradient boosting, and held-out rows choose how
-        many there are, and their share. "auto": on 1,000 rows or more, where they lower the
+        many there are, and their share. "auto": on 500 rows or more, where they lower the
         held-out loss; True: whatever they gain, except where the rows are too few to hold any out,
         which gives a warning.
     max_iter : int or "auto", default="auto"
@@ -268,7 +268,7 @@ class CPClassifier(Classification, CPEstimator):
     trees : bool or "auto", default="auto"
         Whether boosted trees are joined to the smooth terms: the leaves of trees are terms too.
         They are grown as in other libraries for gradient boosting, and held-out rows choose how
-        many there are, and their share. "auto": on 1,000 rows or more, where they lower the
+        many there are, and their share. "auto": on 500 rows or more, where they lower the
         held-out loss; True: whatever they gain, except where the rows are too few to hold any out,
         which gives a warning.
     max_iter : int or "auto", default="auto"
