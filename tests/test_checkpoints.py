@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -53,9 +54,17 @@ def start(source, kept, out):
 
 
 def n_kept(folder):
-    """Return how many results a folder of checkpoints has, and their latest change."""
-    files = list(Path(folder).rglob("*.npz"))
-    return len(files), max((f.stat().st_mtime_ns for f in files), default=0)
+    """Return how many results a folder of checkpoints has, and their latest change.
+
+    A process may take them away meanwhile: what has gone is not counted.
+    """
+    changed = []
+    for own, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                if name.endswith(".npz"):
+                    changed.append((Path(own) / name).stat().st_mtime_ns)
+    return len(changed), max(changed, default=0)
 
 
 def kill_after(process, folder, changes):
