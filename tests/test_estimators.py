@@ -427,6 +427,16 @@ def test_targets_in_tiny_units_can_be_trained_further(unit):
     assert model.set_params(warm_start=True).fit(X, unit * y).score(X, unit * y) > before - 0.1
 
 
+@pytest.mark.parametrize("value", [0.1, 3.0])
+def test_the_first_pass_may_have_a_constant_target(value):
+    """Its rounded mean was taken for a tiny scale: nothing was ever learnt."""
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    model = CPRegressor(random_state=0).partial_fit(X, np.full(200, value))
+    for _ in range(30):
+        model.partial_fit(X, value + X[:, 0])
+    assert np.corrcoef(model.predict(X), X[:, 0])[0, 1] > 0.95
+
+
 @pytest.mark.parametrize("value", [0.0, 0.1, -1e6 / 3])
 def test_a_constant_target_can_be_trained_further_until_it_varies(value):
     X, y = table()

@@ -140,10 +140,25 @@ def test_a_thread_of_a_stopped_fit_leaves_between_two_rounds_of_trees(monkeypatc
         if len(looks) == 3:
             deadline.stop()
         deadline.leave_if_stopped()
+        return False
 
     with pytest.raises(FitStopped):
         grown[2].grow(5, look)
     assert len(looks) == 3
+
+
+def test_rounds_of_trees_that_time_cuts_short_are_not_kept(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    rows = CodedRows(list(X.T), X[:, :1] * X[:, 1:2], np.ones(200))
+    maps = bin_maps([Hat(6).fit(x) for x in X.T], rows)
+    one = Forest(SquaredError(), maps, rows, np.zeros(1), seed=1)
+    monkeypatch.setattr(forest, "_MOST_WORK", 1)  # one round at a time
+    answers = iter([False] * 8 + [True])
+    watched = forest.HeldOutLoss(SquaredError(), one, rows)
+    watched.grow(20, over=lambda: next(answers))
+    assert len(watched.losses) == 1
+    assert len(one.first(5)) == 5
 
 
 @pytest.mark.parametrize("kind", ["numbers", "two classes", "three classes"])

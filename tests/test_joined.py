@@ -1,5 +1,8 @@
 """Laws of models that join trees with smooth terms: all promises of a CP model hold for them."""
 
+import time
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import parts
@@ -10,7 +13,7 @@ import polyadic
 from polyadic import CPClassifier, CPRegressor, explain, maps
 from polyadic.data.rows import CodedRows
 from polyadic.losses import Huber
-from polyadic.training.forest import affordable, bin_maps
+from polyadic.training.forest import TreeTraining, affordable, bin_maps
 
 FAST = {"rank": 3, "n_members": 2, "max_iter": 2, "solver": "adam", "random_state": 0}
 JOINED = FAST | {"trees": True}
@@ -142,9 +145,39 @@ def test_a_grid_of_numpy_booleans_is_understood():
 
 
 def test_many_columns_have_no_trees_by_default():
-    assert affordable([None] * 100, 2000, 1)
-    assert not affordable([None] * 1000, 2000, 1)
-    assert not affordable([None] * 10, 2000, 1000)  # classes
+    assert affordable(1000, 1)
+    assert not affordable(2000, 1)
+    assert not affordable(10, 1000)  # classes
+
+
+@pytest.mark.parametrize("n_columns", [10, 400, 3000])
+def test_the_bins_of_all_columns_together_are_bounded(n_columns):
+    rng = np.random.default_rng(0)
+    columns = [rng.normal(size=3000), rng.integers(0, 500, 3000)] * (n_columns // 2)
+    own = [maps.Hat(), maps.OneHot()]
+    own = [own[k].fit(columns[k]) for k in range(2)] * (n_columns // 2)
+    rows = CodedRows(columns, np.zeros((3000, 1)), np.ones(3000))
+    found = bin_maps(own, rows)
+    assert sum(m.dim for m in found) <= 50_000
+    assert min(m.dim for m in found) > 10
+
+
+def test_more_classes_than_there_may_be_trees_are_refused():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(900, 3)), np.repeat(np.arange(450), 2)
+    with pytest.raises(ValueError, match="450 outputs or classes: each needs trees"):
+        CPClassifier(trees=True).fit(X, y)
+
+
+def test_trees_leave_time_for_what_begins_after_them():
+    X, y = table(600)
+    how = {"random_state": 0, "trees": True, "n_jobs": 1}
+    model = CPRegressor(**how, max_time=1e-9).fit(X, y)
+    assert model.tensor_.trees is None
+    assert model.plan_["trees"] == "no"
+    trees = TreeTraining(SimpleNamespace(deadline=time.perf_counter() + 100, plan=None))
+    trees.limit_time()
+    assert 20 < trees.end - time.perf_counter() < 30
 
 
 def test_only_frequent_categories_have_bins():

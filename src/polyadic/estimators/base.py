@@ -306,8 +306,10 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
             share = rows.y / size
             mean = np.average(share, axis=0, weights=rows.weight)
             spread = np.average((share - mean) ** 2, axis=0, weights=rows.weight)
-            self._center = mean * size
-            self._scale = np.where(spread > 0, np.sqrt(spread) * size, 1.0)
+            # The mean of equal numbers may be rounded, and would then seem to be far from them.
+            constant = np.ptp(rows.y, axis=0) == 0
+            self._center = np.where(constant, rows.y[0], mean * size)
+            self._scale = np.where(constant | (spread == 0), 1.0, np.sqrt(spread) * size)
             validation.check_spread(self._scale)
 
     def _shrink_constant_outputs(self, rows: CodedRows) -> None:
@@ -390,10 +392,10 @@ class TableEstimator(CallbackSupportMixin, BaseEstimator):
         if rows is None:
             self._set_model(members, order)
         else:
-            set_finite_model(self, members, rows, order)
+            members = list(set_finite_model(self, members, rows, order))
         self.__dict__.pop("configuration_", None)  # that of an earlier fit, from a model file
         self.loss_ = self._loss()
-        self.history_ = training.histories
+        self.history_ = replace(training, members=members).histories
         self.n_iter_ = max(member.solution.n_iter for member in members)
         tried = tuple((trial.strength, trial.loss) for trial in training.trials)
         self.plan_ = PlanSummary(plan.choices + training.choices, tried, training.seconds)

@@ -65,8 +65,8 @@ def _furthest(columns: Columns, marginals: list, X: Any, row: int) -> str:
 
 def set_finite_model(
     model: Any, members: Sequence[Member], rows: CodedRows, order: Sequence[int] | None
-) -> None:
-    """Set maps and cores to members that predict finite numbers for the training rows.
+) -> Sequence[Member]:
+    """Set maps and cores to members that predict finite numbers for the training rows; return them.
 
     Members that diverged unnoticed are left out, with a warning. Where no member is left, the fit
     is refused. `rows` are the training rows, or the sample of them that is in memory, with columns
@@ -74,7 +74,7 @@ def set_finite_model(
     """
     model._set_model(members, order)
     if predicts(model, rows):
-        return
+        return members
     kept = []
     for member in members if len(members) > 1 else ():
         model._set_model([member], order)
@@ -96,6 +96,7 @@ def set_finite_model(
         ConvergenceWarning,
         stacklevel=4,
     )
+    return kept
 
 
 def predicts(model: Any, rows: CodedRows) -> bool:

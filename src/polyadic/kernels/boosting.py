@@ -18,7 +18,7 @@ from polyadic.kernels.losses import LOGISTIC, POISSON, SOFTMAX
 from polyadic.kernels.trees import BY_SET
 
 LEAST_CURVATURE = 1e-3  # of a leaf, as sum of second derivatives; as in other libraries
-FEW_IN_CATEGORY = 10.0  # rows: a rarer category goes right
+FEW_IN_CATEGORY = 10.0  # rows of the table: a rarer category goes right
 CATEGORY_SMOOTHING = 10.0  # added to the curvature of a category before categories are sorted
 _LARGEST_RAW = 500.0  # of a Poisson model, so that exp does not overflow
 
@@ -267,7 +267,7 @@ def _split_categories(settings, own, work, leaf, n):
     """
     sums, count = (work.sums[leaf, 0], work.sums[leaf, 1], work.sums[leaf, 2]), 0
     for b in range(len(own)):
-        if own[b, 2] >= FEW_IN_CATEGORY:
+        if own[b, 2] >= settings.row_share * FEW_IN_CATEGORY:
             score = own[b, 0] / (own[b, 1] + CATEGORY_SMOOTHING)
             at = count
             while at > 0 and work.score[at - 1] > score:

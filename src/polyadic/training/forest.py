@@ -12,6 +12,7 @@ latter on tables of a few thousand rows, and goes on where it stopped (docs/defa
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from math import ceil
@@ -31,14 +32,17 @@ from polyadic.solvers.contract import Solution
 from polyadic.training.fits import Fits, hold_out
 from polyadic.training.merge import Member
 from polyadic.training.plan import Choice
-from polyadic.training.watch import Progressing
 
 NAME = "trees"
+_NO_TIME = Choice(NAME, "no", "no time was left")
+# Of the time that is left, where it is limited: others may begin after the trees. Chosen by hand.
+_TIME_SHARE = 0.25
 # Bins of a column, that of missing values included: a byte holds their numbers. A column of a short
 # table has fewer: a leaf has at least twice as many rows as a bin. Chosen by hand.
 MOST_BINS, FEWEST_BINS, ROWS_PER_BIN = 255, 32, 10
-# Bins of all columns together: histograms of as many take 40 MB per forest. Chosen by hand.
-_MOST_BINS_OF_ALL = 50_000
+# Bins of all columns together: histograms of as many take 40 MB per forest. Columns of a wide table
+# have fewer bins, but not fewer than these. Chosen by hand.
+_MOST_BINS_OF_ALL, _FEWEST_BINS_OF_MANY = 50_000, 4
 # On shorter tables trees gained nothing clear: docs/defaults.md.
 FEWEST_ROWS = 500
 # Settings of the trees, as in the measurements of docs/defaults.md.
@@ -49,10 +53,10 @@ _ROW_SHARE_OF_CLASSES = 0.6
 # this share, which is one per cent per doubling, up to this many trees; a round is one tree per
 # output.
 _FIRST_ROUNDS, _LEAST_GAIN = 25, 0.006
-_MOST_ROUNDS, _MOST_TREES = 400, 2000
-_STEP = 5  # rounds between two looks at the held-out loss
-# Rows times columns times trees that a kernel is given at once: about half a second on one core, in
-# which nothing can stop it.
+_MOST_ROUNDS, MOST_TREES = 400, 2000
+STEP = 5  # rounds between two looks at the held-out loss
+# Rows times columns times trees that a kernel is given at once, and bins of leaves: about half a
+# second on one core, in which nothing can stop it.
 _MOST_WORK = 2 * 10**7
 
 
@@ -61,18 +65,19 @@ def possible(loss: Loss) -> bool:
     return loss.code in (SQUARED, LOGISTIC, SOFTMAX, POISSON)
 
 
-def affordable(maps: Sequence[FeatureMap], n_rows: int, n_outputs: int) -> bool:
+def affordable(n_columns: int, n_outputs: int) -> bool:
     """Tell whether trees of this table take little memory and time beside the smooth terms."""
-    return len(maps) * _bins_per_column(n_rows) <= _MOST_BINS_OF_ALL and most_rounds(n_outputs) > 0
+    return n_columns * FEWEST_BINS <= _MOST_BINS_OF_ALL and most_rounds(n_outputs) > 0
 
 
 def most_rounds(n_outputs: int) -> int:
     """Return the number of rounds that a forest may have."""
-    return min(_MOST_ROUNDS, _MOST_TREES // n_outputs) // _STEP * _STEP
+    return min(_MOST_ROUNDS, MOST_TREES // n_outputs) // STEP * STEP
 
 
-def _bins_per_column(n_rows: int) -> int:
-    return int(np.clip(n_rows // ROWS_PER_BIN, FEWEST_BINS, MOST_BINS - 1))
+def _most_bins(n_columns: int) -> int:
+    """Return how many bins a column may have, that of missing values included."""
+    return int(np.clip(_MOST_BINS_OF_ALL // max(n_columns, 1), _FEWEST_BINS_OF_MANY, MOST_BINS))
 
 
 # ---- bins ----------------------------------------------------------------------------------------
@@ -84,29 +89,31 @@ def bin_maps(maps: Sequence[FeatureMap], rows: CodedRows) -> list[FeatureMap]:
     Of a column with more categories the most frequent ones have a bin; the others count as missing.
     """
     out: list[FeatureMap] = []
-    n_bins = _bins_per_column(len(rows))
+    most = _most_bins(len(maps))
+    n_steps = min(max(len(rows) // ROWS_PER_BIN, FEWEST_BINS), most - 1)
     for m, x in zip(maps, rows.columns):
         if m.kind == "numeric":
-            out.append(Step(n_bins).fit(x, sample_weight=rows.weight))
+            out.append(Step(n_steps).fit(x, sample_weight=rows.weight))
         else:
-            out.append(_frequent(x, rows.weight))
+            out.append(_frequent(x, rows.weight, most))
     return out
 
 
-def _frequent(codes: np.ndarray, weight: np.ndarray) -> OneHot:
+def _frequent(codes: np.ndarray, weight: np.ndarray, most: int) -> OneHot:
     """Return a map with one element for each of the most frequent categories."""
     out = OneHot(min_count=1).fit(codes, sample_weight=weight)
-    if out.dim - 1 >= MOST_BINS:
+    if out.dim - 1 >= most:
         known = codes >= 0
         totals = np.bincount(codes[known], weight[known], minlength=len(out.lookup_))
         kept = np.zeros(len(totals), dtype=bool)
-        kept[np.argsort(-totals, kind="stable")[: MOST_BINS - 1]] = True
+        kept[np.argsort(-totals, kind="stable")[: most - 1]] = True
         out.lookup_ = np.where(kept, np.cumsum(kept), 0).astype(np.int32)
     return out
 
 
-def _go_on() -> None:
-    """Do nothing: what is done between two calls of a kernel, where nothing is to be looked at."""
+def _never() -> bool:
+    """Tell that time is not over, where nobody has limited it."""
+    return False
 
 
 # ---- growing -------------------------------------------------------------------------------------
@@ -157,17 +164,23 @@ class Forest:
         self.state = np.array([seed], np.uint64)
         self.parts: list[Trees] = []  # of the calls of `grow`
 
-    def grow(self, n_rounds: int, look: Callable[[], None] = _go_on) -> None:
-        """Grow trees for this many rounds more; call `look` now and then, which may raise."""
-        size = len(self.raw) * len(self.maps) * len(self.base)
-        at_once = int(np.clip(_MOST_WORK // max(size, 1), 1, n_rounds))
+    def grow(self, n_rounds: int, over: Callable[[], bool] = _never) -> bool:
+        """Grow trees for this many rounds more, and tell whether all of them have grown.
+
+        `over` is asked now and then, and may raise. If it tells that time is over, none of these
+        rounds are kept, and the forest cannot grow any more.
+        """
         n_bins = int(self.table.start[-1])
+        size = (len(self.raw) * len(self.maps) + _LEAVES * n_bins) * len(self.base)
+        at_once = int(np.clip(_MOST_WORK // max(size, 1), 1, n_rounds))
         work = boosting.Workspace.make(len(self.raw), len(self.maps), n_bins, _LEAVES)
         grown = []
         for done in range(0, n_rounds, at_once):
-            look()
+            if over():
+                return False
             grown.append(self._grow(min(at_once, n_rounds - done), work))
         self.parts.append(grown[0] if len(grown) == 1 else join(grown, [1.0] * len(grown)))
+        return True
 
     def _grow(self, n_rounds: int, work: boosting.Workspace) -> Trees:
         """Grow trees for this many rounds: nothing can stop the kernel."""
@@ -227,19 +240,17 @@ class HeldOutLoss:
     def grow(
         self,
         n_rounds: int,
-        tell: Callable[[float], bool] | None = None,
-        look: Callable[[], None] = _go_on,
+        tell: Callable[[float], object] | None = None,
+        over: Callable[[], bool] = _never,
     ) -> None:
-        """Grow the forest, and tell the loss after every few rounds; stop if the answer is yes.
-
-        `look` is called more often, and may raise.
-        """
-        for _ in range(0, n_rounds, _STEP):
-            self.forest.grow(_STEP, look)
+        """Grow the forest until time is `over`, and tell the loss after every few rounds."""
+        for _ in range(0, n_rounds, STEP):
+            if not self.forest.grow(STEP, over):
+                return
             self.forest.parts[-1].add_bins(self.raw, self.bins)
             self.losses.append(self.loss.value(self.rows.y, self.raw, self.rows.weight))
-            if tell is not None and tell(self.losses[-1]):
-                return
+            if tell is not None:
+                tell(self.losses[-1])
 
 
 # ---- a part of the mixture -----------------------------------------------------------------------
@@ -253,28 +264,34 @@ class TreeTraining:
         self.members: list[Member] = []
         self.finished: dict[tuple[str, int], Member] = {}  # the same, of all rows
         self.choices: list[Choice] = []
+        self.end = np.inf
 
     def train(self) -> None:
         """Grow trees without the rows of each fold."""
         fits, plan = self.fits, self.plan
         if fits.out_of_time:
+            self.choices.append(_NO_TIME)
             return
+        self.limit_time()
         self.maps = bin_maps(plan.maps, fits.rows)
         n_forests = 1 if fits.fold_of is None else plan.n_members
         parts = [hold_out(fits.rows, fits.held_out, fits.fold_of, k) for k in range(n_forests)]
         forests = [self.forest(rows, k) for k, (rows, _) in enumerate(parts)]
         held_out = [rows for _, rows in parts]
         curve = self.grow(forests, held_out)
-        best = (1 + int(np.argmin(curve))) * _STEP
+        if not len(curve):
+            self.choices.append(_NO_TIME)
+            return
+        best = (1 + int(np.argmin(curve))) * STEP
         kept = [one.first(best) for one in forests]  # members of one forest have the same trees
         self.members = fits.pool.run(
             lambda k: self.member(k, kept[k % n_forests], held_out[k % n_forests]),
             range(plan.n_members),
         )
         self.n_rounds = best
-        places = {len(curve) - 1, best // _STEP - 1, *(2**k - 1 for k in range(2, 8))}
+        places = {len(curve) - 1, best // STEP - 1, *(2**k - 1 for k in range(2, 8))}
         told = [(k, curve[k]) for k in sorted(places) if k < len(curve)]
-        why = ", ".join(f"{_STEP * (1 + k)}: {loss:.4g}" for k, loss in told)
+        why = ", ".join(f"{STEP * (1 + k)}: {loss:.4g}" for k, loss in told)
         self.choices.append(Choice("rounds of trees", str(best), f"held-out losses: {why}"))
 
     def forest(self, rows: CodedRows, number: int) -> Forest:
@@ -291,26 +308,31 @@ class TreeTraining:
             HeldOutLoss(self.plan.loss, forest, rows) for forest, rows in zip(forests, held_out)
         ]
         while True:
-            n_steps = len(curves) * (n_rounds // _STEP)
+            n_steps = len(curves) * (n_rounds // STEP)
             fits.watch.expect(NAME, NAME, 0, n_steps)
             with fits.watch.step(NAME, NAME, n_steps) as step:
-                tell, look = partial(self.tell, step), fits.leave_if_stopped
-                fits.pool.run(lambda one: one.grow(n_rounds, tell, look), curves)  # noqa: B023
+                tell = partial(step.epoch, held_out=True)
+                fits.pool.run(lambda one: one.grow(n_rounds, tell, self.is_over), curves)  # noqa: B023
             length = min(len(one.losses) for one in curves)  # they differ at the deadline
             mean = np.mean([one.losses[:length] for one in curves], axis=0)
-            before = mean[: -(n_rounds // _STEP)].min(initial=np.inf)
-            enough = len(mean) > n_rounds // _STEP and not (
+            before = mean[: -(n_rounds // STEP)].min(initial=np.inf)
+            enough = len(mean) > n_rounds // STEP and not (
                 before - mean.min() > _LEAST_GAIN * abs(before)
             )
-            done = len(mean) * _STEP
-            if enough or done >= most or fits.out_of_time:
+            done = len(mean) * STEP
+            if enough or done >= most or self.is_over():
                 return mean
-            n_rounds = min(ceil(done / (2 * _STEP)) * _STEP, most - done)
+            n_rounds = min(ceil(done / (2 * STEP)) * STEP, most - done)
 
-    def tell(self, step: Progressing, loss: float) -> bool:
-        """Tell the loss of held-out rows to those who watch; return whether time is over."""
-        step.epoch(loss, held_out=True)
-        return self.fits.out_of_time
+    def limit_time(self) -> None:
+        """Set when trees end, where the fit has a deadline: others may begin after them."""
+        end, now = self.fits.deadline, time.perf_counter()
+        if end is not None and np.isfinite(end):
+            self.end = now + _TIME_SHARE * (end - now)
+
+    def is_over(self) -> bool:
+        """Tell whether the time of trees is over; a thread of a fit that was stopped ends here."""
+        return self.fits.is_over() or time.perf_counter() >= self.end
 
     def finish(self, kinds: Collection[str]) -> None:
         """Grow trees with all rows, if they have a share: nothing need be held out any more."""
@@ -324,14 +346,14 @@ class TreeTraining:
 
     def grow_fully(self, n_rounds: int) -> Trees | None:
         """Return trees of all rows; None if time is over before the last round."""
-        fits, n_steps = self.fits, n_rounds // _STEP
+        fits, n_steps = self.fits, n_rounds // STEP
         forest = self.forest(fits.rows, 0)
         fits.watch.expect(NAME, NAME, 0, n_steps)
         with fits.watch.step(NAME, NAME, n_steps) as step:
             for _ in range(n_steps):
-                forest.grow(_STEP, fits.leave_if_stopped)
-                if self.tell(step, np.nan):
+                if not forest.grow(STEP, fits.is_over):
                     return None
+                step.epoch(np.nan, held_out=True)
         return forest.first(n_rounds)
 
     def groups(self) -> list[list[Member]]:

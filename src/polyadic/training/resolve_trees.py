@@ -31,10 +31,11 @@ def with_trees(params: CPSettings, task: Task, plan: Plan) -> Plan:
             return with_choices(plan, (), Choice(forest.NAME, "no", why))
         return with_choices(replace(plan, trees="yes"), (), Choice(forest.NAME, "yes", "as given"))
     long = len(task.rows) >= forest.FEWEST_ROWS
-    useful = long and forest.affordable(task.maps, len(task.rows), task.n_outputs)
-    if params.trees == "auto" and plan.mixed and useful and not params.warm_start:
-        return replace(plan, trees="auto")
-    return plan
+    if params.trees != "auto" or params.warm_start or not (plan.mixed and long):
+        return plan
+    if not forest.affordable(len(task.maps), task.n_outputs):
+        return with_choices(plan, (), Choice(forest.NAME, "no", "too many columns or outputs"))
+    return replace(plan, trees="auto")
 
 
 def _check_trees(params: CPSettings, task: Task) -> None:
@@ -46,6 +47,12 @@ def _check_trees(params: CPSettings, task: Task) -> None:
         raise ValueError(
             f"trees=True cannot be used with the loss {task.loss!r}: there are trees for the "
             "squared error, Poisson and the log-loss of classes. Use trees=False."
+        )
+    if not forest.most_rounds(task.n_outputs):
+        raise ValueError(
+            f"trees=True cannot be used with {task.n_outputs} outputs or classes: each needs trees "
+            f"of its own, {forest.STEP} at least, and there may be {forest.MOST_TREES:,} in all. "
+            "Use trees=False."
         )
     if held_out_share(params) == 0 and not task.has_held_out:
         raise ValueError(
