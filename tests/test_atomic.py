@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from polyadic import ModelFileError, load
 from polyadic.io.atomic import drafted, write_whole
 from polyadic.io.folders import start_folder
 
@@ -139,6 +140,37 @@ def test_without_locks_files_are_saved_and_drafts_of_others_stay(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {draft.name, "model"}
     assert (tmp_path / "model").read_bytes() == b"data"
     assert draft.read_bytes() == b"half"
+
+
+def test_only_drafts_of_polyadic_are_removed(tmp_path):
+    """A pipe of such a name made every save wait for ever."""
+    draft = tmp_path / ".polyadic-0123456789abcdef.tmp"
+    draft.write_bytes(b"half")
+    others = [tmp_path / name for name in (".polyadic-notes.tmp", ".polyadic-0.tmp")]
+    for other in others:
+        other.write_bytes(b"mine")
+    os.mkfifo(tmp_path / ".polyadic-0000000000000000.tmp")
+    (tmp_path / ".polyadic-1111111111111111.tmp").symlink_to(others[0])
+    write_whole(tmp_path / "model", b"data")
+    assert not draft.exists()
+    assert [other.read_bytes() for other in others] == [b"mine"] * 2
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_a_pipe_as_the_lock_of_a_folder_is_left_alone(tmp_path):
+    (tmp_path / "rows-other").mkdir()
+    os.mkfifo(tmp_path / "rows-other" / "lock")
+    held, _ = start_folder("rows-", tmp_path)
+    held.close()
+    assert (tmp_path / "rows-other").exists()
+
+
+def test_a_model_is_not_read_from_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "model")
+    with pytest.raises(ModelFileError, match="a device, a pipe or a socket"):
+        load(tmp_path / "model")
+    with pytest.raises(ModelFileError, match="a device, a pipe or a socket"):
+        load(os.devnull)
 
 
 def test_a_loop_of_links_is_refused_and_stays(tmp_path):

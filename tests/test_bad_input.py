@@ -1,5 +1,7 @@
 """Bad input gets an error that says what was given and what would be right."""
 
+import datetime
+import decimal
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -425,3 +427,46 @@ def test_numbers_beyond_double_precision_are_refused():
     far[1, 1] = np.longdouble(10) ** 400
     with pytest.raises(ValueError, match="infinity"):
         model.predict(far)
+
+
+DAY = datetime.date(2026, 1, 1)
+
+
+@pytest.mark.parametrize("model", [CPRegressor(**FAST), CPClassifier(**FAST)])
+@pytest.mark.parametrize("other", [DAY, datetime.time(1), datetime.timedelta(1)])
+def test_dates_are_found_anywhere_in_the_target(model, other):
+    refused(
+        "holds dates, times or durations", y=np.array([1.0, None, other] * 6 + [1, 2]), model=model
+    )
+
+
+@pytest.mark.parametrize("other", [pd.Period("2026"), pd.Interval(0, 1), {}])
+def test_objects_that_are_no_numbers_are_refused(other):
+    y = np.empty(20, dtype=object)
+    y[:] = [other] * 20
+    refused("y holds an object that is no number", y=y)
+
+
+@pytest.mark.parametrize(
+    "weight", [pd.to_timedelta(range(20), unit="D"), pd.date_range("2026", periods=20)]
+)
+def test_dates_are_no_weights(weight):
+    refused("sample_weight holds dates, times or durations", sample_weight=weight)
+
+
+def test_nullable_integers_and_booleans_keep_their_classes():
+    wide = pd.Series([2**53, 2**53 + 1, 7] * 6 + [7, 7], dtype="Int64")
+    assert CPClassifier(**FAST).fit(X, wide).classes_.tolist() == [7, 2**53, 2**53 + 1]
+    yes = pd.Series([True, False] * 10, dtype="boolean")
+    assert CPClassifier(**FAST).fit(X, yes).predict(X).dtype == bool
+
+
+def test_a_signalling_nan_is_a_missing_label():
+    y = np.array([decimal.Decimal(1), decimal.Decimal("sNaN")] * 10, dtype=object)
+    refused("missing labels", y=y, model=CPClassifier(**FAST))
+
+
+def test_parameters_of_the_wrong_kind_are_named():
+    refused("categorical_features must be", model=CPRegressor(**FAST, categorical_features=0))
+    wrong = CPClassifier(**FAST, class_weight=np.array([1, 2]))
+    refused("class_weight must be 'balanced'", y=np.arange(20) % 2, model=wrong)

@@ -127,6 +127,8 @@ def test_no_array_is_a_bomb(name, files, tmp_path):
             shape[axis] = 10 * N_BYTES // max(others, array.itemsize)
             larger = np.resize(array, shape) if array.size else np.zeros(shape, array.dtype)
             check(tmp_path / "m", header, {**arrays, key: larger})
+            small = np.zeros(larger.size, np.int8).reshape(shape)  # many entries in few bytes
+            check(tmp_path / "m", header, {**arrays, key: small})
             check(tmp_path / "m", header, {**arrays, key: np.zeros(shape, array.dtype)})
 
 

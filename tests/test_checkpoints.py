@@ -168,3 +168,18 @@ def test_a_damaged_file_is_trained_again(tmp_path):
     assert kept.solution("one") is None
     path.write_bytes(b"")
     assert kept.solution("one") is None
+
+
+def test_arrays_with_any_damaged_bit_are_trained_again(tmp_path):
+    """A changed method of compression stopped every restart."""
+    kept = Checkpoint(tmp_path, [b"rows"])
+    kept.keep("state", {"x": np.arange(3), "y": np.zeros(2)})
+    (path,) = kept.folder.glob("*.npz")
+    data = path.read_bytes()
+    for position in range(len(data)):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 4]) + data[position + 1 :])
+        assert kept.arrays("state") is None
+        path.write_bytes(data[:position])
+        assert kept.arrays("state") is None
+    path.write_bytes(data)
+    assert kept.arrays("state")["x"].tolist() == [0, 1, 2]

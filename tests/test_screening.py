@@ -1,14 +1,19 @@
 """Columns of noise take no part in products, and hidden interactions are found."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import parts
 import pytest
+from scipy.stats import chi2
 from threadpoolctl import threadpool_info
 
 from polyadic import CPClassifier, CPRegressor, explain, maps
+from polyadic.kernels.als import Quadratic
 from polyadic.networks.cp import CPCores
 from polyadic.training import screening
+from polyadic.training.pool import Pool
 
 
 def hidden(n=1500, n_columns=30, seed=0):
@@ -149,6 +154,64 @@ def test_under_noise_alone_few_pairs_and_triples_are_found():
         X, y = rng.normal(size=(300, 12)), rng.normal(size=300)
         found += len(parts.plan_of(CPRegressor(), X, y).seeds)
     assert found <= 8  # one in ten tables has one, by construction: 0.05 for pairs and triples each
+
+
+def noise(n_columns=11, n=200, outputs=3):
+    """Return a grid of bins, and a model of slopes and curvatures."""
+    rng = np.random.default_rng(0)
+    grid = np.concatenate(
+        [np.eye(screening._BINS)[rng.integers(0, screening._BINS, n)] for _ in range(n_columns)],
+        axis=1,
+    )
+    slope, curvature = rng.normal(size=(n, outputs)), rng.uniform(0.1, 1.0, (n, outputs))
+    return grid, Quadratic(slope, curvature)
+
+
+@pytest.mark.parametrize("at_once", [1, 10**5, 10**12])
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_pairs_are_those_of_a_search_by_hand(at_once, n_jobs, monkeypatch):
+    monkeypatch.setattr(screening, "_AT_ONCE", at_once)
+    monkeypatch.setattr(screening, "_CHANCE", 20.0)  # so that noise has some pairs
+    grid, model = noise()
+    gains = np.zeros((11, 11))
+    cells = grid.reshape(len(grid), 11, screening._BINS)
+    for slope, curvature in zip(model.slope.T, model.curvature.T):
+        own = np.einsum("i,iab->ab", slope, cells) ** 2 / np.einsum("i,iab->ab", curvature, cells)
+        both = np.einsum("i,iab,icd->acbd", slope, cells, cells) ** 2
+        both /= np.maximum(np.einsum("i,iab,icd->acbd", curvature, cells, cells), 1e-300)
+        gains += both.sum(axis=(2, 3)) - own.sum(axis=1)[:, None] - own.sum(axis=1)
+    limit = chi2.isf(20.0 / 55, 3 * (screening._BINS - 1) ** 2)
+    wanted = [pair for pair in itertools.combinations(range(11), 2) if gains[pair] > limit]
+    assert 5 < len(wanted) < 50
+    with Pool(n_jobs) as pool:
+        assert screening._pairs(grid, model, pool) == wanted
+
+
+def test_the_search_ends_when_time_is_over(monkeypatch):
+    monkeypatch.setattr(screening, "_AT_ONCE", 1)
+    monkeypatch.setattr(screening, "_CHANCE", 50.0)
+    grid, model = noise()
+    looks = itertools.count()
+    with Pool(1) as pool:
+        found = screening._pairs(grid, model, pool, lambda: next(looks) >= 2)
+        assert found
+        assert {first for first, _ in found} <= {0, 1}
+        assert screening._triples(grid, model, pool, lambda: True) == []
+
+
+def test_the_time_and_memory_of_a_search_are_bounded(monkeypatch):
+    """A table of 8,500 columns took matrices of 34,000 x 34,000."""
+    rows, bins = 1470, 34_000
+    assert rows * bins <= screening._MOST_CELLS
+    for n_outputs in (1, 7):
+        searched = screening._rows_for_pairs(rows, bins, n_outputs)
+        assert searched * bins**2 * n_outputs <= screening._MOST_FOR_PAIRS
+    monkeypatch.setattr(screening, "_MOST_FOR_PAIRS", 1e6)
+    monkeypatch.setattr(screening, "_MOST_CELLS", 4e4)
+    X, y = hidden(n=600)
+    plan = parts.plan_of(CPRegressor(), X, y)
+    (columns,) = (choice for choice in plan.choices if choice.name == "columns")
+    assert "others may, unseen" in columns.why
 
 
 def test_the_search_keeps_blas_to_one_thread(monkeypatch):

@@ -480,7 +480,7 @@ def test_the_cpu_is_always_found():
 BEYOND = f"cuda:{torch.cuda.device_count()}"  # one more than there are
 
 
-@pytest.mark.parametrize("name", [BEYOND, "nonsense", "meta", "", None])
+@pytest.mark.parametrize("name", [BEYOND, "nonsense", "meta", "hpu", "privateuseone", "", None])
 def test_an_absent_device_is_refused_with_those_available(name):
     with pytest.raises(ValueError, match=f"device={name!r} cannot be used here.*: cpu"):
         engine.find_device(name)

@@ -23,6 +23,7 @@ FORMATS = ["cp", "tt", "tr", "ht", "tucker", "fm", "pn"]
 MAPS = ["auto", "auto", "auto", "polynomial", "chebyshev", "bspline", "step", "fourier", "hat"]
 LOSSES = ["huber", "absolute_error", "poisson", "quantile"]
 DENSE = ("polynomial", "chebyshev", "fourier")  # maps that alternating least squares refuses
+WHOLE = 0.0025  # share of cases with rows enough for trees, all defaults and no limit of time
 ROWS_OF_TREES = 50  # of fewer rows, fewer than five would be held out
 UNFIT = 0.05  # share of the cases whose settings may refuse each other
 TEXTS = ["", " ", "a", "A", "ß", "☃", "nan", "None", "x" * 300, "1.5", "\n", "<b>"]
@@ -89,9 +90,9 @@ def dates(rng, n):
     return out
 
 
-def table(rng):
+def table(rng, n=None):
     """Return a table, mostly small: what breaks a fit seldom needs many rows or columns."""
-    n = pick(rng, [2, 3, 5, 5, 8, 12, 12, 20, 40, 90])
+    n = n or pick(rng, [2, 3, 5, 5, 8, 12, 12, 20, 40, 90])
     n_columns = 15 if rng.random() < 0.05 else pick(rng, [1, 1, 2, 2, 3, 4])
     kinds = [numeric, numeric, numeric, whole, category, category, dates]
     columns = [pick(rng, kinds)(rng, n) for _ in range(n_columns)]
@@ -233,8 +234,13 @@ def check_again(rng, fitted, X, y, weight, want) -> list[str]:
 def drawn(rng):
     """Return a table, a target, weights and an estimator."""
     task = pick(rng, ["numbers", "numbers", "two classes", "classes"])
-    X = table(rng)
-    y, model = target(rng, task, len(X)), estimator(rng, task)
+    whole = rng.random() < WHOLE
+    X = table(rng, 600 if whole else None)
+    y = target(rng, task, len(X))
+    if whole:
+        cls = CPRegressor if task == "numbers" else CPClassifier
+        return X, y, None, cls(n_jobs=1, random_state=0)
+    model = estimator(rng, task)
     if rng.random() > UNFIT:
         model = fitting(model, len(X))
         y = np.abs(y) if getattr(model, "loss", "") == "poisson" else y

@@ -63,6 +63,11 @@ def choose_kinds(
 
 def categorical_positions(table: Table, categorical_features: Iterable | None) -> set[int]:
     """Return the positions given by a list of names, a list of positions or a mask."""
+    if not isinstance(categorical_features, Iterable | None):
+        raise ValueError(
+            "categorical_features must be 'from_dtype', a list, a mask or None, got "
+            f"{categorical_features!r}. For one column, pass a list of it."
+        )
     items = [] if categorical_features is None else list(categorical_features)
     if not items or not all(isinstance(item, bool | np.bool_) for item in items):
         return {find_column(table, item, "categorical_features") for item in items}

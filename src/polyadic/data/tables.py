@@ -225,6 +225,8 @@ def is_missing(value: Any) -> bool:
         return bool(value != value)
     except (TypeError, ValueError):  # neither NA nor an array has a truth value
         return type(value).__name__ == "NAType"
+    except ArithmeticError:  # a signalling NaN among decimals
+        return True
 
 
 # ---- categories ----------------------------------------------------------------------------------

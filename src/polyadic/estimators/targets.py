@@ -196,6 +196,10 @@ class Classification(ClassifierMixin):
         """Return the weight of each class, (K,), given the sum of the weights of its rows."""
         if self.class_weight is None:
             return np.ones(len(totals))
+        if not isinstance(self.class_weight, str | dict):
+            raise ValueError(
+                f"class_weight must be 'balanced', a dict or None, got {self.class_weight!r:.80}."
+            )
         if self.class_weight == "balanced":
             return totals.sum() / (np.count_nonzero(totals) * np.maximum(totals, 1e-300))
         # The labels are there to be checked: each class that has rows once.

@@ -52,6 +52,7 @@ _RANGES: dict[str, tuple[float, float, bool, tuple]] = {
     "quantile": (0, 1, False, (None,)),
 }
 _WIDE = (nw.Int128, nw.UInt128)
+_TIMES = (datetime.date, datetime.time, datetime.timedelta)
 ENGINES = ("fused", "torch")
 
 
@@ -164,7 +165,7 @@ def check_regression_target(y: Any, n_rows: int, name: str) -> np.ndarray:
     """
     _refuse_masked(y, "y")
     y = _without_wide_integers(y)
-    _refuse_dates(y, name)
+    _refuse_dates(y, "y", f"{name} needs numbers")
     text = _find_text(y)
     if text is not None:
         raise ValueError(
@@ -178,6 +179,10 @@ def check_regression_target(y: Any, n_rows: int, name: str) -> np.ndarray:
             f"y holds a whole number that no float can hold, beyond 1.8e308, and {name} computes "
             "with floats. Divide y first, or take its logarithm."
         ) from error
+    except TypeError as error:
+        if "float() argument" not in str(error):
+            raise
+        raise ValueError(f"y holds an object that is no number: {error}. Convert y.") from error
     if target.ndim > 2:
         raise ValueError(f"y must be (n,) or (n, L), got an array of {target.ndim} dimensions.")
     target = target.reshape(len(target), -1)
@@ -210,13 +215,13 @@ def check_unscaled_target(target: np.ndarray, loss: Any) -> None:
         )
 
 
-def _refuse_dates(y: Any, name: str) -> None:
+def _refuse_dates(given: Any, argument: str, needed: str) -> None:
     """Refuse dates and durations, which NumPy would turn into numbers of an arbitrary unit."""
-    array = y if isinstance(y, np.ndarray) else np.asarray(y)
-    first = array.ravel()[0] if array.dtype.kind == "O" and array.size else None
-    if array.dtype.kind in "mM" or isinstance(first, datetime.date | datetime.timedelta):
+    array = given if isinstance(given, np.ndarray) else np.asarray(given)
+    objects = array.ravel() if array.dtype.kind == "O" else ()
+    if array.dtype.kind in "mM" or any(isinstance(value, _TIMES) for value in objects):
         raise ValueError(
-            f"y holds dates, times or durations, and {name} needs numbers or classes. Convert y to "
+            f"{argument} holds dates, times or durations, and {needed}. Convert {argument} to "
             "numbers, such as days since a first date, or to text for classes."
         )
 
@@ -259,7 +264,13 @@ def read_labels(y: Any, name: str) -> np.ndarray:
         y = np.array(series.to_list(), dtype=object)
         small = all(value is not None and abs(value) < 2**63 for value in y)
         y = y.astype(np.int64) if small else y
-    _refuse_dates(y, name)
+    whole = isinstance(series, nw.Series) and (
+        series.dtype.is_integer() or series.dtype == nw.Boolean
+    )
+    if whole and not series.null_count():  # as floats, large numbers would be one class
+        array = np.asarray(y)
+        y = array if array.dtype.kind in "biu" else np.array(series.to_list())
+    _refuse_dates(y, "y", f"{name} needs classes")
     labels = column_or_1d(y, warn=True)
     if labels.dtype.kind == "O":
         wide = next((v for v in labels if type(v) is int and not -(2**63) <= v < 2**64), None)
@@ -290,6 +301,7 @@ def check_classes(classes: np.ndarray, name: str) -> None:
 def _weight_array(sample_weight: Any) -> np.ndarray:
     """Return weights as float64."""
     _refuse_masked(sample_weight, "sample_weight")
+    _refuse_dates(sample_weight, "sample_weight", "weights are numbers")
     text = _find_text(sample_weight)
     if text is not None:
         raise ValueError(

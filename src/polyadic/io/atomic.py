@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ except ImportError:  # Windows: drafts of killed processes stay
     fcntl = None  # type: ignore[assignment]
 
 can_lock = fcntl is not None
-_PREFIX, _SUFFIX = ".polyadic-", ".tmp"  # of drafts
+_DRAFT = ".polyadic-{}.tmp"  # with 16 hexadecimal digits
+_DRAFTS = re.compile(_DRAFT.format("[0-9a-f]{16}").replace(".", "[.]"))
 
 
 def write_whole(path: str | os.PathLike, data: bytes) -> None:
@@ -74,7 +76,7 @@ def check_place(path: str | os.PathLike) -> Path:
 def _start(folder: Path) -> tuple[BinaryIO, Path]:
     """Create a draft, and lock it: a draft that is not locked belongs to no living process."""
     while True:
-        draft = folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
+        draft = folder / _DRAFT.format(secrets.token_hex(8))
         file = open(draft, "xb")  # noqa: SIM115 - closed by the caller
         if claim(file, draft):
             return file, draft
@@ -85,13 +87,26 @@ def _remove_abandoned(folder: Path) -> None:
     """Remove the drafts of processes that were killed."""
     if not can_lock:
         return
-    for draft in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
+    for draft in folder.glob(_DRAFT.format("*")):
+        if not _DRAFTS.fullmatch(draft.name):
+            continue
         try:
-            with open(draft, "rb") as file:
+            with open_own(draft) as file:
                 if lock(file):
                     draft.unlink(missing_ok=True)
         except OSError:  # someone else's, or gone: not ours to tell
             continue
+
+
+def open_own(path: Path) -> BinaryIO:
+    """Open a regular file of this user for reading; raise OSError for all else, without waiting."""
+    number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    file = os.fdopen(number, "rb")
+    found = os.fstat(number)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
+        file.close()
+        raise OSError(f"{str(path)!r} is no regular file of this user.")
+    return file
 
 
 def lock(file: BinaryIO) -> bool:

@@ -59,6 +59,8 @@ def read_file(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise ModelFileError("It is a folder, not a model file.")
     if not path.exists():
         raise FileNotFoundError(f"There is no model file {str(path)!r}.")
+    if not path.is_file():  # reading could wait for ever
+        raise ModelFileError("It is a device, a pipe or a socket, not a model file.")
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             text = (file.metadata() or {}).get(_KEY)

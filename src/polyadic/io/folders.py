@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from polyadic.io.atomic import can_lock, claim, lock
+from polyadic.io.atomic import can_lock, claim, lock, open_own
 
 _LOCK = "lock"  # a file in the folder, which its process keeps locked
 
@@ -62,7 +62,7 @@ def _remove_abandoned(place: Path, prefix: str) -> None:
         try:
             if folder.is_symlink() or folder.stat().st_uid != os.getuid():
                 continue
-            with open(folder / _LOCK, "rb") as file:
+            with open_own(folder / _LOCK) as file:
                 if lock(file):
                     shutil.rmtree(folder, ignore_errors=True)
         except FileNotFoundError:  # gone, or its process was killed before there was a lock

@@ -312,6 +312,16 @@ def pack_history(history: Curves) -> tuple[list[list[str]], Arrays]:
 def rebuild_history(entries: list[list[str]], arrays: Arrays) -> Curves:
     """Rebuild the learning curves of every member."""
     return [
-        {name: take(arrays, f"history.{m}.{name}", (None,)).tolist() for name in names}
+        {name: _take_curve(arrays, f"history.{m}.{name}") for name in names}
         for m, names in enumerate(entries)
     ]
+
+
+def _take_curve(arrays: Arrays, name: str) -> list[float]:
+    """Remove a learning curve and return it."""
+    curve = take(arrays, name, (None,))
+    if curve.dtype != np.float64:  # the numbers of a list would take many times their bytes
+        raise ValueError(
+            f"the array {name!r} must hold numbers of type float64, not {curve.dtype}."
+        )
+    return curve.tolist()

@@ -37,7 +37,8 @@ def find_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).cpu()  # fails if the device cannot compute or copy back
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+    # Some kinds of devices are modules that are not there.
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError, ImportError) as error:
         known = {"cuda": torch.cuda, "mps": torch.backends.mps, "xpu": torch.xpu}
         there = ["cpu", *(k for k, backend in known.items() if backend.is_available())]
         raise ValueError(

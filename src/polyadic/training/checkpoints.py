@@ -13,7 +13,6 @@ import hashlib
 import io
 import json
 import shutil
-import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from polyadic.io.atomic import write_whole
 from polyadic.networks.cp import CPCores
 from polyadic.solvers.contract import Solution
 
+_CHECKED = 16  # bytes at the end of a file
 _VALUES = ("history", "n_iter", "converged", "message", "loss", "constant_loss")
 
 
@@ -59,16 +59,20 @@ class Checkpoint:
         if not path.exists():
             return None
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
-                return dict(found)
-        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+            data = path.read_bytes()
+        except OSError:
+            return None
+        if _checksum(data[:-_CHECKED]) != data[-_CHECKED:]:
             return None  # it is trained again
+        with np.load(io.BytesIO(data[:-_CHECKED]), allow_pickle=False) as found:
+            return dict(found)
 
     def keep(self, name: str, arrays: dict[str, np.ndarray]) -> None:
         """Keep arrays under a name, in place of those of before."""
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)  # type: ignore[arg-type]
-        write_whole(self._path(name), buffer.getvalue())
+        data = buffer.getvalue()
+        write_whole(self._path(name), data + _checksum(data))
 
     def solution(self, name: str) -> Solution | None:
         """Return the solution that was kept under a name, if any."""
@@ -116,6 +120,10 @@ def name_of(fit: Any, strategy: str) -> str:
 def _cores_digest(cores: CPCores) -> bytes:
     arrays = (*cores.factors, cores.weights, cores.intercept)
     return _digest(np.ascontiguousarray(array).tobytes() for array in arrays).encode()
+
+
+def _checksum(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=_CHECKED).digest()
 
 
 def _digest(parts: Iterable[bytes]) -> str:

@@ -10,7 +10,7 @@ as many as there are columns. A column that is left out stays in the additive pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -39,8 +39,11 @@ _CLEAR = 2.0  # size of a main effect over what noise alone would give, from whi
 _CHANCE = 0.05  # that one of all columns (pairs, triples) counts where there is nothing but noise
 _TINY = np.finfo(float).tiny
 _MOST_ROWS = 20_000  # that pairs and triples are searched in
+_MOST_CELLS = 5e7  # rows times bins of all columns: 400 MB
 _MOST_SEEDS = 8  # a quarter of the terms of a member
 _MOST_OPERATIONS = 2e10  # multiplications for triples; with more they are not searched
+_MOST_FOR_PAIRS = 2e11  # the same of pairs, some ten seconds on one core; fewer rows are searched
+_AT_ONCE = 2e9  # multiplications in which nothing can stop the search: a quarter of a second
 
 
 class Seed(NamedTuple):
@@ -87,13 +90,19 @@ def search(task: Task) -> Screening | None:
     )
     shapes = [prior.precision(m) for m in task.maps]
     additive = prior.fit_additive(problem, shapes, lambda: task.out_of_time)
-    return None if task.out_of_time else screen(additive, task.maps, task.rows, task.n_jobs)
+    if task.out_of_time:
+        return None
+    return screen(additive, task.maps, task.rows, task.n_jobs, lambda: task.out_of_time)
 
 
 def screen(
-    additive: Additive, maps: Sequence[FeatureMap], rows: CodedRows, n_jobs: int = 1
+    additive: Additive,
+    maps: Sequence[FeatureMap],
+    rows: CodedRows,
+    n_jobs: int = 1,
+    out_of_time: Callable[[], bool] = lambda: False,
 ) -> Screening:
-    """Return the columns that take part in products.
+    """Return the columns that take part in products; when time is over, as far as they are known.
 
     Those with an effect in the additive model, or alone: of similar columns the additive model
     uses some and not the others, all of which may interact. And those of pairs and triples. Where
@@ -102,21 +111,28 @@ def screen(
     sizes = np.array([_size(effect, additive) for effect in additive.effects])
     clear = sizes > _CLEAR
     # Rows are sorted by a hash of their content: the first are a random sample.
+    n_rows = min(_MOST_ROWS, int(_MOST_CELLS / (_BINS * len(maps))))
     before, after = (
-        Quadratic(model.slope[:_MOST_ROWS], model.curvature[:_MOST_ROWS])
+        Quadratic(model.slope[:n_rows], model.curvature[:n_rows])
         for model in (additive.before, additive.after)
     )
-    columns = [column[:_MOST_ROWS] for column in rows.columns]
+    columns = [column[:n_rows] for column in rows.columns]
     bins = [_binned(x, m) for x, m in zip(columns, maps)]
     grid = np.concatenate([np.eye(_BINS)[b] for b in bins], axis=1)
     ranks = np.column_stack([_ranks(x, m) for x, m in zip(columns, maps)])
-    pairs, triples = _pairs(grid, after), _triples(ranks, after, n_jobs)
+    n_for_pairs = _rows_for_pairs(len(grid), grid.shape[1], after.slope.shape[1])
+    told = _can_tell(min(rows.effective_rows(), n_for_pairs), len(maps))
+    with Pool(n_jobs) as pool:
+        pairs = []
+        if told or n_for_pairs == len(grid):
+            some = Quadratic(after.slope[:n_for_pairs], after.curvature[:n_for_pairs])
+            pairs = _pairs(grid[:n_for_pairs], some, pool, out_of_time)
+        triples = _triples(ranks, after, pool, out_of_time)
     chosen = clear | _singles(grid, before)
     for found in (*pairs, *triples):
         chosen[list(found)] = True
     chosen |= np.array([not m.constant for m in maps])  # these cannot be left out
     others = np.argsort(np.where(chosen, np.inf, -sizes), kind="stable")
-    told = _can_tell(rows.effective_rows(), len(maps))
     told &= not any(_too_coarse(b, x, m) for b, x, m in zip(bins, columns, maps))
     few = FEW_COLUMNS if told else _FEW_IF_UNTOLD
     chosen[others[: max(0, few - int(chosen.sum()))]] = True
@@ -134,6 +150,11 @@ def _can_tell(n_rows: float, n_columns: int) -> bool:
     """
     n_pairs = max(n_columns * (n_columns - 1) // 2, 1)
     return bool(chi2.isf(_CHANCE / n_pairs, (_BINS - 1) ** 2) <= _NOTABLE * n_rows)
+
+
+def _rows_for_pairs(n_rows: int, n_bins: int, n_outputs: int) -> int:
+    """Return how many rows the search for pairs may have: its time grows with columns squared."""
+    return min(n_rows, int(_MOST_FOR_PAIRS / (n_bins**2 * n_outputs)))
 
 
 def _too_coarse(bins: np.ndarray, x: np.ndarray, m: FeatureMap) -> bool:
@@ -175,7 +196,12 @@ def _singles(grid: np.ndarray, model: Quadratic) -> np.ndarray:
     return np.asarray(total > limit)
 
 
-def _pairs(grid: np.ndarray, model: Quadratic) -> list[tuple[int, ...]]:
+def _pairs(
+    grid: np.ndarray,
+    model: Quadratic,
+    pool: Pool,
+    out_of_time: Callable[[], bool] = lambda: False,
+) -> list[tuple[int, ...]]:
     """Return the pairs of columns that interact in what the additive model leaves.
 
     grid : (n, N * bins) tells the bin of every row in every column. For each cell of the grid of
@@ -184,18 +210,35 @@ def _pairs(grid: np.ndarray, model: Quadratic) -> list[tuple[int, ...]]:
     the rest follows a chi-squared distribution.
     """
     n_columns = grid.shape[1] // _BINS
-    total = np.zeros((n_columns, n_columns))
-    for slope, curvature in zip(model.slope.T, model.curvature.T):
-        sums, weights = (grid.T * slope) @ grid, (grid.T * curvature) @ grid
-        cells = _gain(sums, weights).reshape(n_columns, _BINS, n_columns, _BINS).sum(axis=(1, 3))
-        own = _gain(np.diag(sums), np.diag(weights)).reshape(n_columns, _BINS).sum(axis=1)
-        total += cells - own[:, None] - own[None, :]
-    first, second = np.triu_indices(n_columns, 1)
-    if not len(first):
+    n_pairs = n_columns * (n_columns - 1) // 2
+    if not n_pairs:
         return []
-    limit = chi2.isf(_CHANCE / len(first), model.slope.shape[1] * (_BINS - 1) ** 2)
-    found = np.flatnonzero(total[first, second] > limit)
-    return [(int(first[f]), int(second[f])) for f in found]
+    own = np.stack(
+        [
+            _gain(slope @ grid, curvature @ grid).reshape(n_columns, _BINS).sum(axis=1)
+            for slope, curvature in zip(model.slope.T, model.curvature.T)
+        ]
+    )
+    limit = chi2.isf(_CHANCE / n_pairs, model.slope.shape[1] * (_BINS - 1) ** 2)
+
+    def search_rows(first: int) -> list[tuple[int, ...]]:
+        """Return the pairs of some columns with those after them."""
+        if out_of_time():
+            return []
+        last = min(first + at_once, n_columns)
+        left, right = grid[:, _BINS * first : _BINS * last], grid[:, _BINS * first :]
+        total = np.zeros((last - first, n_columns - first))
+        for slope, curvature, alone in zip(model.slope.T, model.curvature.T, own):
+            cells = _gain((left.T * slope) @ right, (left.T * curvature) @ right)
+            cells = cells.reshape(last - first, _BINS, n_columns - first, _BINS)
+            total += cells.sum(axis=(1, 3)) - alone[first:last, None] - alone[None, first:]
+        found = np.argwhere(np.triu(total > limit, 1))
+        return [(first + int(a), first + int(b)) for a, b in found]
+
+    per_column = 2 * grid.size * _BINS * model.slope.shape[1]
+    at_once = int(np.clip(_AT_ONCE // per_column, 1, n_columns))
+    blocks = pool.run(search_rows, range(0, n_columns, at_once))
+    return [pair for found in blocks for pair in found]
 
 
 def _gain(sums: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -216,7 +259,12 @@ def _binned(x: np.ndarray, m: FeatureMap) -> np.ndarray:
     return bins[np.where(x >= 0, x, len(counts))]
 
 
-def _triples(ranks: np.ndarray, model: Quadratic, n_jobs: int = 1) -> list[tuple[int, ...]]:
+def _triples(
+    ranks: np.ndarray,
+    model: Quadratic,
+    pool: Pool,
+    out_of_time: Callable[[], bool] = lambda: False,
+) -> list[tuple[int, ...]]:
     """Return the triples of columns whose product of ranks goes along with the slopes."""
     n_rows, n_columns = ranks.shape
     n_triples = n_columns * (n_columns - 1) * (n_columns - 2) // 6
@@ -225,8 +273,8 @@ def _triples(ranks: np.ndarray, model: Quadratic, n_jobs: int = 1) -> list[tuple
         return []
     limit = norm.isf(_CHANCE / (2 * n_triples * n_outputs)) ** 2
     search = partial(_triples_with, ranks=ranks, squares=ranks**2, model=model, limit=limit)
-    with Pool(n_jobs) as pool:
-        return [triple for found in pool.run(search, range(n_columns - 2)) for triple in found]
+    found = pool.run(lambda i: [] if out_of_time() else search(i), range(n_columns - 2))
+    return [triple for own in found for triple in own]
 
 
 def _triples_with(
