@@ -199,8 +199,18 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="only the small sets")
     parser.add_argument("--classes", action="store_true", help="only the tables of classes")
     parser.add_argument("--trees", action="store_true", help="long sets, lines about trees")
+    parser.add_argument("--sets", help="only these sets")
     args = parser.parse_args()
     print(machine())
+    if args.sets:
+        given = args.sets.split(",")
+        for known, kind, variants in (
+            (SETS, CPRegressor, VARIANTS),
+            (CLASSES, CPClassifier, CLASS_VARIANTS),
+        ):
+            if names := [name for name in given if name in known]:
+                compare(names, kind, variants)
+        return
     if args.trees:
         compare(LONG, CPRegressor, [SHARED[0], *TREES])
         compare(
