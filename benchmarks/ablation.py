@@ -147,7 +147,11 @@ VARIANTS: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
 CLASS_VARIANTS: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     *SHARED,
     *TREES,
-    ("labels that are certain", without(FactorPenalties, prepare=lambda self, p, maps, over: p), {}),
+    (
+        "labels that are certain",
+        without(FactorPenalties, prepare=lambda self, p, maps, over: p),
+        {},
+    ),
     ("no lower limit of the spread", without(prior, _LEAST_TOTAL_SPREAD=0.0), {}),
     ("spreads start 30 times as large", without(prior, _FIRST_TOTAL_SPREAD=30.0), {}),
     ("one member", nothing, {"n_members": 1}),
